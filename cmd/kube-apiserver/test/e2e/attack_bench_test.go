@@ -28,24 +28,13 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
-
-	"github.com/kubetenant/kubetenant/test/localserver"
 )
 
 // startBench returns a server and a client with acme's credentials.
-func startBench(b *testing.B, dir string) (*localserver.Server, *http.Client) {
+func startBench(b *testing.B, dir string) (*server, *http.Client) {
 	b.Helper()
-	s, err := localserver.Start(context.Background(), filepath.Join(os.Getenv("KUBETENANT_BIN"), "kubetenant-local"), dir,
-		withoutWorkloads, "--unsafe-no-fsync")
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() { _ = s.Stop() })
-	config, err := clientcmd.BuildConfigFromFlags("", s.Kubeconfig("acme"))
-	if err != nil {
-		b.Fatal(err)
-	}
-	c, err := rest.HTTPClientFor(config)
+	s := newServer(b, dir)
+	c, err := rest.HTTPClientFor(s.config(b, "acme"))
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -147,12 +136,9 @@ func BenchmarkLongChains(b *testing.B) {
 }
 
 // serverIssuer returns the name of the authority that issues client certificates for the server.
-func serverIssuer(b *testing.B, s *localserver.Server) pkix.Name {
+func serverIssuer(b *testing.B, s *server) pkix.Name {
 	b.Helper()
-	config, err := clientcmd.BuildConfigFromFlags("", s.Kubeconfig("acme"))
-	if err != nil {
-		b.Fatal(err)
-	}
+	config := s.config(b, "acme")
 	if err := rest.LoadTLSFiles(config); err != nil {
 		b.Fatal(err)
 	}

@@ -6,8 +6,6 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -46,31 +44,23 @@ func deploymentOf(name string, replicas int32) *appsv1.Deployment {
 // creator, and the user of the Deployment or Job as its workload user. It also checks that no
 // controller updates objects endlessly, even if the configuration sets systemUsers.
 func TestWorkloadsRecordTheirUser(t *testing.T) {
-	testWorkloadsRecordTheirUser(t, "authentication: { sources: [ { name: certs, x509: { clientCAFile: pki/ca.crt } } ] }")
+	testWorkloadsRecordTheirUser(t, certificatesConfig)
 }
 
 func TestWebhookWorkloadsRecordTheirUser(t *testing.T) {
-	testWorkloadsRecordTheirUser(t,
-		"authentication: { sources: [] }\nauthorization: { subject: { fromGroups: true } }", "--webhook")
+	testWorkloadsRecordTheirUser(t, groupsConfig, "--webhook")
 }
 
-const velerosConfig = `apiVersion: kubetenant.dev/v1alpha1
-kind: TenancyConfiguration
-%s
-admission:
+const velerosConfig = `admission:
   attribution: { workloadUser: { systemUsers: [ "system:serviceaccount:velero:velero" ], foreign: Restamp } }
 `
 
-func testWorkloadsRecordTheirUser(t *testing.T, authentication string, args ...string) {
+func testWorkloadsRecordTheirUser(t *testing.T, config string, args ...string) {
 	t.Parallel()
-	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "tenancy.yaml"), fmt.Appendf(nil, velerosConfig, authentication),
-		0o600); err != nil {
-		t.Fatal(err)
-	}
-	s := start(t, dir, append([]string{"--workload-controllers"}, args...)...)
-	prepare(t, s)
-	acme, admin := client(t, config(t, s, "acme")), client(t, config(t, s, "admin"))
+	s := startServer(t, map[string]string{"tenancy.yaml": config + velerosConfig},
+		append([]string{"--workload-controllers"}, args...)...)
+	s.prepare(t)
+	acme, admin := s.client(t, "acme"), s.client(t, "admin")
 	waittest.Until(t, func() error { // until the namespace has its default service account
 		_, err := admin.CoreV1().ServiceAccounts("acme--web").Get(t.Context(), "default", metav1.GetOptions{})
 		return err
@@ -163,7 +153,7 @@ func testWorkloadsRecordTheirUser(t *testing.T, authentication string, args ...s
 		}
 		return err
 	})
-	follow(t, config(t, s, "admin"), "acme--web", resources("apps", "replicasets")...).awaitQuiet(t, time.Second)
+	follow(t, s.config(t, "admin"), "acme--web", resources("apps", "replicasets")...).awaitQuiet(t, time.Second)
 	if n := len(sets().Items); n != 2 {
 		t.Errorf("%d ReplicaSets", n)
 	}
@@ -189,13 +179,13 @@ func testWorkloadsRecordTheirUser(t *testing.T, authentication string, args ...s
 		},
 		Spec: podTemplate().Spec,
 	}
-	mallory := rest.CopyConfig(config(t, s, "admin"))
+	mallory := rest.CopyConfig(s.config(t, "admin"))
 	mallory.Impersonate = rest.ImpersonationConfig{
 		UserName: "mallory",
 		Groups:   []string{"tenant:acme"},
 		Extra:    map[string][]string{tenant.ExtraKey: {"acme"}},
 	}
-	apply(t, s,
+	s.apply(t,
 		`{ apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding, metadata: { name: mallory, namespace: acme--web }, `+
 			`roleRef: { apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: edit }, `+
 			`subjects: [ { apiGroup: rbac.authorization.k8s.io, kind: User, name: mallory } ] }`)

@@ -53,12 +53,12 @@ func restoreOrder() []schema.GroupVersionResource {
 
 func testRestore(t *testing.T, args ...string) {
 	t.Parallel()
-	s := start(t, t.TempDir(), append([]string{"--workload-controllers"}, args...)...)
-	prepare(t, s)
-	acme, admin := client(t, config(t, s, "acme")), client(t, config(t, s, "admin"))
+	s := startServer(t, nil, append([]string{"--workload-controllers"}, args...)...)
+	s.prepare(t)
+	acme, admin := s.client(t, "acme"), s.client(t, "admin")
 	createWorkloads(t, acme, admin)
-	velero := backupClient(t, admin, config(t, s, "admin"), "velero", true)
-	poor := backupClient(t, admin, config(t, s, "admin"), "poor", false)
+	velero := backupClient(t, admin, s.config(t, "admin"), "velero", true)
+	poor := backupClient(t, admin, s.config(t, "admin"), "poor", false)
 	human := func(reader dynamic.Interface) (creator, user string) {
 		deployments := reader.Resource(resources("apps", "deployments")[0]).Namespace("acme--web")
 		d, err := deployments.Get(t.Context(), "web", metav1.GetOptions{})
@@ -97,7 +97,7 @@ func testRestore(t *testing.T, args ...string) {
 			}
 			return nil
 		})
-		follow(t, config(t, s, "admin"), "acme--web", resources("apps", "replicasets")...).awaitQuiet(t, time.Second)
+		follow(t, s.config(t, "admin"), "acme--web", resources("apps", "replicasets")...).awaitQuiet(t, time.Second)
 		sets, err := admin.AppsV1().ReplicaSets("acme--web").List(t.Context(), metav1.ListOptions{})
 		if err != nil || len(sets.Items) != 1 {
 			t.Errorf("%s: %d ReplicaSets, want 1: %v", name, len(sets.Items), err)
@@ -180,10 +180,7 @@ func backupClient(
 	quiet := rest.CopyConfig(c)
 	quiet.WarningHandler = rest.NoWarnings{}
 	quiet.Impersonate = rest.ImpersonationConfig{UserName: "system:serviceaccount:kube-system:" + name}
-	out, err := dynamic.NewForConfig(quiet)
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := dynamicClient(t, quiet)
 	waittest.Until(t, func() error {
 		_, err := out.Resource(resources("", "configmaps")[0]).Namespace("acme--web").List(ctx, metav1.ListOptions{})
 		return err

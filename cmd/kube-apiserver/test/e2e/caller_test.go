@@ -110,6 +110,15 @@ func (c *caller) asAdmin(ctx context.Context, method, path string, in, out any) 
 	return err
 }
 
+// metrics returns the metrics of the server.
+func (c *caller) metrics(ctx context.Context) ([]byte, error) {
+	a, err := c.send(ctx, http.MethodGet, "/metrics", nil, http.Header{"Accept": {"text/plain"}}, c.admin)
+	if err == nil && a.code != http.StatusOK {
+		err = fmt.Errorf("metrics: %d", a.code)
+	}
+	return a.body, err
+}
+
 // close closes idle connections.
 func (c *caller) close() {
 	for _, client := range c.byCert {

@@ -4,7 +4,6 @@
 package e2e
 
 import (
-	"fmt"
 	"maps"
 	"os"
 	"os/exec"
@@ -17,8 +16,6 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
-	"github.com/kubetenant/kubetenant/test/localserver"
-	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
 // sessionPages returns the pages that contain console sessions. The pages of each list run one
@@ -66,14 +63,9 @@ func TestCommandLinePages(t *testing.T) {
 	}
 	for name, pages := range sessionPages() {
 		t.Run(name, func(t *testing.T) {
-			s := start(t, t.TempDir())
-			waittest.Until(t, func() error { // the commands read the published configuration
-				if out, err := kubectl(t, s, "admin", "get", "configmap", configv1alpha1.PublishedName,
-					"-n", "kube-system"); err != nil {
-					return fmt.Errorf("the configuration is not published: %s", out)
-				}
-				return nil
-			})
+			s := startServer(t, nil)
+			// The commands read the published configuration.
+			s.awaitKubectl(t, "admin", "get", "configmap", configv1alpha1.PublishedName, "-n", "kube-system")
 			dir := t.TempDir()
 			env := commandsIn(t, s, root, dir)
 			for _, page := range pages {
@@ -85,20 +77,15 @@ func TestCommandLinePages(t *testing.T) {
 
 // commandsIn prepares the directory in which the commands of a page run, and creates the tenants of
 // the quick start. It returns the environment of the commands.
-func commandsIn(t *testing.T, s *localserver.Server, root, dir string) (env []string) {
+func commandsIn(t *testing.T, s *server, root, dir string) (env []string) {
 	t.Helper()
 	if err := clientcmd.WriteToFile(*kubeconfigOf(t, s), filepath.Join(dir, "config")); err != nil {
 		t.Fatal(err)
 	}
-	config, err := os.ReadFile(filepath.Join(s.Dir, "tenancy.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	config := s.read(t, "tenancy.yaml")
 	// The sources of this configuration refer to files of the server, but the commands do not read
 	// these files.
-	if err := os.WriteFile(filepath.Join(dir, "tenancy.yaml"), config, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, filepath.Join(dir, "tenancy.yaml"), config)
 	if err := os.Symlink(filepath.Join(root, "examples"), filepath.Join(dir, "examples")); err != nil {
 		t.Fatal(err)
 	}
@@ -113,11 +100,8 @@ func commandsIn(t *testing.T, s *localserver.Server, root, dir string) (env []st
 // require.
 func quickStart(t *testing.T, root, dir string, env []string) {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(root, "README.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	commands := regexp.MustCompile(`(?m)^kubectl tenant create-tenant .*$`).FindAllString(string(text), -1)
+	text := readFile(t, filepath.Join(root, "README.md"))
+	commands := regexp.MustCompile(`(?m)^kubectl tenant create-tenant .*$`).FindAllString(text, -1)
 	if len(commands) != 2 {
 		t.Fatalf("README.md creates %d tenants, want 2", len(commands))
 	}
@@ -141,11 +125,8 @@ func checkPage(t *testing.T, page, dir string, env []string) {
 // between runs.
 func checkSessions(t *testing.T, page, dir string, env []string, before func(), normalize func(string) string) {
 	t.Helper()
-	text, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
-	got := sessionBlock.ReplaceAllStringFunc(string(text), func(block string) string {
+	text := readFile(t, page)
+	got := sessionBlock.ReplaceAllStringFunc(text, func(block string) string {
 		before()
 		out := "```console\n"
 		for line := range strings.Lines(strings.TrimSuffix(strings.TrimPrefix(block, "```console\n"), "```")) {
@@ -160,16 +141,14 @@ func checkSessions(t *testing.T, page, dir string, env []string, before func(), 
 		}
 		return out + "```"
 	})
-	if got == string(text) {
+	if got == text {
 		return
 	}
 	if os.Getenv("UPDATE_GOLDEN") == "" {
 		t.Errorf("%s differs from its commands' output (UPDATE_GOLDEN=1 updates it):\n%s", filepath.Base(page), got)
 		return
 	}
-	if err := os.WriteFile(page, []byte(got), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, page, got)
 }
 
 // TestEveryPageIsRun checks that a test runs exactly the pages that contain a console session.
@@ -187,13 +166,10 @@ func TestEveryPageIsRun(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, page := range pages {
-			text, err := os.ReadFile(page)
-			if err != nil {
-				t.Fatal(err)
-			}
+			text := readFile(t, page)
 			name := filepath.ToSlash(strings.TrimPrefix(page, filepath.FromSlash("../../../../")))
-			if sessionBlock.Match(text) != slices.Contains(run, name) {
-				t.Errorf("%s has a session: %t, is run: %t", name, sessionBlock.Match(text), slices.Contains(run, name))
+			if has := sessionBlock.MatchString(text); has != slices.Contains(run, name) {
+				t.Errorf("%s has a session: %t, is run: %t", name, has, !has)
 			}
 		}
 	}

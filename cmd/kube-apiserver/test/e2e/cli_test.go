@@ -24,30 +24,28 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/client-go/util/keyutil"
-
-	"github.com/kubetenant/kubetenant/test/localserver"
 )
 
 // TestCommandLine runs each command of kubectl tenant that needs a cluster, against a real server.
 func TestCommandLine(t *testing.T) {
 	t.Parallel()
-	s := start(t, t.TempDir())
-	prepare(t, s)
+	s := startServer(t, nil)
+	s.prepare(t)
 	commandLine(t, s, "testdata/cli")
 }
 
 // TestWebhookCommandLine runs the commands whose output is different with the webhook service.
 func TestWebhookCommandLine(t *testing.T) {
 	t.Parallel()
-	s := start(t, t.TempDir(), "--webhook")
-	prepare(t, s)
+	s := startServer(t, nil, "--webhook")
+	s.prepare(t)
 	commandLine(t, s, "testdata/cliwebhook")
 }
 
 // commandLine runs the scripts in a directory. $KUBECONFIG has the contexts admin, acme and globex.
 // No server listens at the address of the context down. The context expired has an expired
 // certificate.
-func commandLine(t *testing.T, s *localserver.Server, dir string) {
+func commandLine(t *testing.T, s *server, dir string) {
 	t.Helper()
 	kubeconfig := kubeconfigOf(t, s)
 	config, err := filepath.Abs("../../../../examples/manifests")
@@ -69,7 +67,7 @@ func commandLine(t *testing.T, s *localserver.Server, dir string) {
 	})
 }
 
-func kubeconfigOf(t *testing.T, s *localserver.Server) *clientcmdapi.Config {
+func kubeconfigOf(t *testing.T, s *server) *clientcmdapi.Config {
 	t.Helper()
 	all := clientcmdapi.NewConfig()
 	for _, name := range []string{"admin", "acme", "globex"} {
@@ -93,7 +91,7 @@ func kubeconfigOf(t *testing.T, s *localserver.Server) *clientcmdapi.Config {
 
 // expired returns an expired certificate that the server's certificate authority has signed, and
 // its key.
-func expired(t *testing.T, s *localserver.Server) (certificate, key []byte) {
+func expired(t *testing.T, s *server) (certificate, key []byte) {
 	t.Helper()
 	ca, err := tls.LoadX509KeyPair(filepath.Join(s.Dir, "pki", "ca.crt"), filepath.Join(s.Dir, "pki", "ca.key"))
 	if err != nil {
@@ -125,17 +123,9 @@ func expired(t *testing.T, s *localserver.Server) (certificate, key []byte) {
 func TestReplayOfAServer(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	policy, audit := filepath.Join(dir, "audit-policy.yaml"), filepath.Join(dir, "audit.log")
-	if err := os.WriteFile(policy, []byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [ { level: Metadata } ]\n"),
-		0o600); err != nil {
-		t.Fatal(err)
-	}
-	s := start(t, dir, "--", "--audit-policy-file="+policy, "--audit-log-path="+audit, "--audit-log-mode=blocking")
-	prepare(t, s)
-	before, err := os.ReadFile(audit)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := newServer(t, dir, append([]string{"--"}, auditFlags(t, dir, auditPolicy)...)...)
+	s.prepare(t)
+	before := s.read(t, "audit.log")
 	for _, caller := range []string{"admin", "acme", "globex"} {
 		for _, path := range []string{
 			"get pods -A", "get ns", "get ns kube-system", "get pods -n acme--web", "get secrets -n globex--shop", "get nodes",
@@ -145,29 +135,16 @@ func TestReplayOfAServer(t *testing.T) {
 			"get pods -n acme--web --as system:serviceaccount:acme--web:default",
 			"get cm -A -l kubetenant.dev/tenant=globex", "api-resources", "get clusterroles",
 		} {
-			_, _ = kubectl(t, s, caller, strings.Fields(path)...) // the log contains allowed and denied requests
+			_, _ = s.kubectl(t, caller, strings.Fields(path)...) // the log contains allowed and denied requests
 		}
 	}
-	after, err := os.ReadFile(audit)
-	if err != nil {
-		t.Fatal(err)
-	}
+	after := s.read(t, "audit.log")
 	log := filepath.Join(dir, "recorded.log")
-	if err := os.WriteFile(log, after[len(before):], 0o600); err != nil {
-		t.Fatal(err)
-	}
-	cluster, err := kubectl(t, s, "admin", "get", "ns,clusterroles,clusterrolebindings,crds,tenantquotas", "-o", "yaml")
-	if err != nil {
-		t.Fatal(cluster)
-	}
-	namespaced, err := kubectl(t, s, "admin", "get", "-A", "roles,rolebindings,accessgrants", "-o", "yaml")
-	if err != nil {
-		t.Fatal(namespaced)
-	}
+	writeFile(t, log, after[len(before):])
+	cluster := s.mustKubectl(t, "admin", "get", "ns,clusterroles,clusterrolebindings,crds,tenantquotas", "-o", "yaml")
+	namespaced := s.mustKubectl(t, "admin", "get", "-A", "roles,rolebindings,accessgrants", "-o", "yaml")
 	dump := filepath.Join(dir, "dump.yaml")
-	if err := os.WriteFile(dump, []byte(cluster+"\n---\n"+namespaced), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, dump, cluster+"\n---\n"+namespaced)
 	out, err := exec.CommandContext(t.Context(), binary(t, "kubectl-tenant"), "replay", log, "--config",
 		filepath.Join(dir, "tenancy.yaml"), "--objects", dump).CombinedOutput()
 	if err != nil {

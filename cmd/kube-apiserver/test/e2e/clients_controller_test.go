@@ -7,8 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -44,21 +42,18 @@ type directoryTest struct {
 // clients.
 func TestClientsController(t *testing.T) {
 	t.Parallel()
-	s := start(t, t.TempDir()) // without the garbage collector
-	prepare(t, s)
-	c := config(t, s, "admin")
+	s := startServer(t, nil) // without the garbage collector
+	s.prepare(t)
+	c := s.config(t, "admin")
 	clients, err := versioned.NewForConfig(c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if out, err := kubectl(t, s, "admin", "apply", "-f", controllerFolder+"/rbac.yaml"); err != nil {
-		t.Fatal(out)
-	}
+	s.mustKubectl(t, "admin", "apply", "-f", controllerFolder+"/rbac.yaml")
 	d := &directoryTest{admin: client(t, c), tenants: clients.KubetenantV1alpha1().Tenants()}
-	kubeconfig := filepath.Join(t.TempDir(), "controller.kubeconfig")
-	generate := exec.CommandContext(t.Context(), binary(t, "kubectl-tenant"), "gen-kubeconfig", "--kubeconfig",
-		s.Kubeconfig("admin"), "--serviceaccount", "controller", "-n", directoryNamespace, "--out", kubeconfig)
-	if out, err := generate.CombinedOutput(); err != nil {
+	kubeconfig := s.Kubeconfig("controller")
+	if out, err := s.tenant(t, "admin", "gen-kubeconfig", "--serviceaccount", "controller", "-n", directoryNamespace,
+		"--out", kubeconfig); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	d.example = startExample(t, controllerFolder, ".", "--kubeconfig", kubeconfig)
@@ -75,7 +70,7 @@ func TestClientsController(t *testing.T) {
 	d.await(t, want)
 
 	// A caller of a tenant may not read the directory.
-	if out, err := kubectl(t, s, "globex", "get", "configmap", "acme", "-n", directoryNamespace); err == nil ||
+	if out, err := s.kubectl(t, "globex", "get", "configmap", "acme", "-n", directoryNamespace); err == nil ||
 		!strings.Contains(out, "tenant boundary") {
 		t.Errorf("globex reads the directory: %v: %s", err, out)
 	}

@@ -37,11 +37,10 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	ctrlclient "sigs.k8s.io/controller-runtime/pkg/client"
 	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/config"
-	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/yaml"
 
-	"github.com/kubetenant/kubetenant/test/localserver"
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
@@ -53,7 +52,7 @@ const clientFiles = "testdata/clients"
 // serverPair contains a server with tenancy, upstream's server, and the results of the comparison.
 type serverPair struct {
 	mode             string // deployment mode of the server with tenancy, as in differences.yaml
-	tenancy, vanilla *localserver.Server
+	tenancy, vanilla *server
 	differences      map[string][2]string // differing outcomes, keyed by step: with tenancy, and on upstream's server
 	steps            map[string]string    // outcome with tenancy, keyed by step
 	runs             map[string]int       // number of runs of each step
@@ -74,17 +73,17 @@ func startPairWith(t *testing.T, mode string, args ...string) *serverPair {
 		runs:        map[string]int{},
 	}
 	for _, s := range []struct {
-		into **localserver.Server
+		into **server
 		args []string
 	}{{&b.tenancy, args}, {&b.vanilla, []string{"--tenancy=false"}}} {
-		*s.into = start(t, t.TempDir(), append([]string{"--workload-controllers=true"}, s.args...)...)
-		prepare(t, *s.into)
+		*s.into = startServer(t, nil, append([]string{"--workload-controllers=true"}, s.args...)...)
+		(*s.into).prepare(t)
 	}
 	return b
 }
 
 // compare runs a step on both servers and records different outcomes.
-func (b *serverPair) compare(step string, run func(s *localserver.Server) string) {
+func (b *serverPair) compare(step string, run func(s *server) string) {
 	if b.runs[step]++; b.runs[step] > 1 {
 		step = fmt.Sprintf("%s (%d)", step, b.runs[step])
 	}
@@ -98,15 +97,12 @@ func (b *serverPair) compare(step string, run func(s *localserver.Server) string
 // design.
 func (b *serverPair) checkDifferences(t *testing.T, part string) {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(clientFiles, "differences.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := readFile(t, filepath.Join(clientFiles, "differences.yaml"))
 	var parts map[string][]struct {
 		Steps                           []string
 		Shape, Tenancy, Vanilla, Reason string // if Shape is empty, an entry applies to every deployment mode
 	}
-	if err := yaml.UnmarshalStrict(text, &parts); err != nil {
+	if err := yaml.UnmarshalStrict([]byte(text), &parts); err != nil {
 		t.Fatal(err)
 	}
 	total := len(b.differences)
@@ -167,7 +163,7 @@ func outcome(stdout, stderr string, err error) string {
 }
 
 // command runs a program as a tenant's admin.
-func command(t *testing.T, s *localserver.Server, program string, args ...string) string {
+func command(t *testing.T, s *server, program string, args ...string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -193,11 +189,8 @@ func TestClientsKubectl(t *testing.T) {
 
 func kubectlCommands(t *testing.T, b *serverPair) {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(clientFiles, "kubectl.txt"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(string(text)) {
+	text := readFile(t, filepath.Join(clientFiles, "kubectl.txt"))
+	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)
 		if line == "" || strings.HasPrefix(line, "#") {
 			continue
@@ -206,7 +199,7 @@ func kubectlCommands(t *testing.T, b *serverPair) {
 		if !slices.Contains(args, "-n") && !strings.Contains(line, "-k ") {
 			args = append([]string{"-n", "acme--web"}, args...)
 		}
-		b.compare(line, func(s *localserver.Server) string {
+		b.compare(line, func(s *server) string {
 			return command(t, s, binary(t, "kubectl"), args...)
 		})
 	}
@@ -239,7 +232,7 @@ func helmRelease(t *testing.T, b *serverPair) {
 		"rollback web 1 -n acme--helm",
 		"install web CHART -n globex--shop", "install web CHART -n nowhere --create-namespace",
 	} {
-		b.compare(line, func(s *localserver.Server) string {
+		b.compare(line, func(s *server) string {
 			return command(t, s, binary(t, "helm"), strings.Fields(strings.ReplaceAll(line, "CHART", chart))...)
 		})
 	}
@@ -261,8 +254,8 @@ func TestClientsJavaScript(t *testing.T) {
 	local := filepath.Join(modules, "client.mjs") // next to the installed modules
 	copyFile(t, script, local)
 	b := startPair(t)
-	outcomes := map[*localserver.Server][]string{}
-	for _, s := range []*localserver.Server{b.tenancy, b.vanilla} {
+	outcomes := map[*server][]string{}
+	for _, s := range []*server{b.tenancy, b.vanilla} {
 		cmd := exec.CommandContext(t.Context(), "node", local)
 		cmd.Env = append(os.Environ(), "KUBECONFIG="+s.Kubeconfig("acme"))
 		out, err := cmd.CombinedOutput()
@@ -273,7 +266,7 @@ func TestClientsJavaScript(t *testing.T) {
 	}
 	for i, line := range outcomes[b.vanilla] {
 		step, _, _ := strings.Cut(line, ": ")
-		b.compare(step, func(s *localserver.Server) string {
+		b.compare(step, func(s *server) string {
 			if i >= len(outcomes[s]) {
 				return "nothing"
 			}
@@ -305,9 +298,9 @@ func TestClientsAllRequests(t *testing.T) {
 
 func sendAllVerbs(t *testing.T, b *serverPair) {
 	t.Helper()
-	clients, lists := map[*localserver.Server]dynamic.Interface{}, map[*localserver.Server][]*metav1.APIResourceList{}
-	for _, s := range []*localserver.Server{b.tenancy, b.vanilla} {
-		c := config(t, s, "acme")
+	clients, lists := map[*server]dynamic.Interface{}, map[*server][]*metav1.APIResourceList{}
+	for _, s := range []*server{b.tenancy, b.vanilla} {
+		c := s.config(t, "acme")
 		c.WarningHandler = rest.NoWarnings{}
 		var err error
 		if clients[s], err = dynamic.NewForConfig(c); err != nil {
@@ -351,7 +344,7 @@ func sendAllVerbs(t *testing.T, b *serverPair) {
 					}
 					b.compare(
 						fmt.Sprintf("%s %s %s in %q", verb, list.GroupVersion, r.Name, place),
-						func(s *localserver.Server) string {
+						func(s *server) string {
 							return status(sendVerb(t.Context(), clients[s].Resource(gv.WithResource(resource)).Namespace(place),
 								gv.WithKind(r.Kind), verb, name, sub))
 						},
@@ -429,7 +422,7 @@ func runInformers(t *testing.T, b *serverPair) {
 			t.Fatal(err)
 		}
 		for _, kind := range strings.Fields(kinds) {
-			b.compare("an informer of "+kind+" in "+resource, func(s *localserver.Server) string {
+			b.compare("an informer of "+kind+" in "+resource, func(s *server) string {
 				return runInformer(t, s, gv.WithResource(kind))
 			})
 		}
@@ -457,11 +450,8 @@ func runInformers(t *testing.T, b *serverPair) {
 		"watch from where a list ended": func(all, own dynamic.ResourceInterface) error { return watchFromList(t, all, own) },
 	} {
 		for _, namespace := range []string{"acme--web", ""} {
-			b.compare(fmt.Sprintf("%s in %q", name, namespace), func(s *localserver.Server) string {
-				c, err := dynamic.NewForConfig(config(t, s, "acme"))
-				if err != nil {
-					t.Fatal(err)
-				}
+			b.compare(fmt.Sprintf("%s in %q", name, namespace), func(s *server) string {
+				c := s.dynamic(t, "acme")
 				all := c.Resource(corev1.SchemeGroupVersion.WithResource("configmaps"))
 				return status(request(all.Namespace(namespace), all.Namespace("acme--web")))
 			})
@@ -537,14 +527,11 @@ func watchFromList(t *testing.T, all, own dynamic.ResourceInterface) error {
 
 // runInformer runs an informer over all namespaces until it has synced. It returns whether the
 // informer synced, was forbidden, or did neither within 20 s.
-func runInformer(t *testing.T, s *localserver.Server, resource schema.GroupVersionResource) string {
+func runInformer(t *testing.T, s *server, resource schema.GroupVersionResource) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	c, err := dynamic.NewForConfig(config(t, s, "acme"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := s.dynamic(t, "acme")
 	factory := dynamicinformer.NewDynamicSharedInformerFactory(c, 0)
 	informer := factory.ForResource(resource).Informer()
 	refused := make(chan error, 1)
@@ -603,8 +590,8 @@ func TestClientsOperator(t *testing.T) {
 
 func runOperators(t *testing.T, b *serverPair) {
 	t.Helper()
-	cost := map[*localserver.Server][2]int{} // reconciles and writes
-	b.compare("ten versions", func(s *localserver.Server) string {
+	cost := map[*server][2]int{} // reconciles and writes
+	b.compare("ten versions", func(s *server) string {
 		result, reconciles, writes := runOperator(t, s)
 		cost[s] = [2]int{reconciles, writes}
 		return result
@@ -615,21 +602,21 @@ func runOperators(t *testing.T, b *serverPair) {
 			t.Errorf("%d %s, on upstream's server %d", tenancy, unit, vanilla)
 		}
 	}
-	b.compare("updates by four at a time", func(s *localserver.Server) string { return updateConcurrently(t, s) })
+	b.compare("updates by four at a time", func(s *server) string { return updateConcurrently(t, s) })
 	b.checkDifferences(t, "operator")
 }
 
-func runOperator(t *testing.T, s *localserver.Server) (result string, reconciles, writes int) {
+func runOperator(t *testing.T, s *server) (result string, reconciles, writes int) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	admin := client(t, config(t, s, "acme"))
+	admin := s.client(t, "acme")
 	waittest.Until(t, func() error {
 		_, err := admin.AppsV1().Deployments("").List(ctx, metav1.ListOptions{})
 		return err
 	})
 	sent := &requests{byMethod: map[string]int{}}
-	c := config(t, s, "acme")
+	c := s.config(t, "acme")
 	c.Wrap(sent.wrap)
 	yes := true
 	m, err := ctrl.NewManager(c, ctrl.Options{
@@ -637,7 +624,7 @@ func runOperator(t *testing.T, s *localserver.Server) (result string, reconciles
 		LeaderElectionID:              "operator",
 		LeaderElectionNamespace:       "acme--web",
 		LeaderElectionReleaseOnCancel: true,
-		Metrics:                       server.Options{BindAddress: "0"},
+		Metrics:                       metricsserver.Options{BindAddress: "0"},
 		Controller:                    ctrlconfig.Controller{SkipNameValidation: &yes},
 	})
 	if err != nil {
@@ -726,9 +713,9 @@ func awaitIdle(reconciled <-chan string) int {
 }
 
 // updateConcurrently updates one Deployment in four goroutines at the same time.
-func updateConcurrently(t *testing.T, s *localserver.Server) string {
+func updateConcurrently(t *testing.T, s *server) string {
 	t.Helper()
-	c := client(t, config(t, s, "acme")).AppsV1().Deployments("acme--web")
+	c := s.client(t, "acme").AppsV1().Deployments("acme--web")
 	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "counted", Annotations: map[string]string{"n": ""}}}
 	d.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "counted"}}
 	d.Spec.Template.Labels = d.Spec.Selector.MatchLabels
@@ -774,13 +761,11 @@ func updateConcurrently(t *testing.T, s *localserver.Server) string {
 // the comments in these files describe, and no access to another tenant.
 func TestClientsExamples(t *testing.T) {
 	t.Parallel()
-	s := start(t, t.TempDir())
+	s := startServer(t, nil)
 	for _, example := range []string{"operator", "ci", "gitops"} {
-		if out, err := kubectl(t, s, "admin", "apply", "-f", "../../../../examples/manifests/"+example+".yaml"); err != nil {
-			t.Fatal(out)
-		}
+		s.mustKubectl(t, "admin", "apply", "-f", "../../../../examples/manifests/"+example+".yaml")
 	}
-	apply(t, s,
+	s.apply(t,
 		"{apiVersion: v1, kind: Namespace, metadata: {name: globex--shop, labels: {kubetenant.dev/tenant: globex}}}")
 	const operator, ci, gitops = "system:serviceaccount:acme--operators:apps", "system:serviceaccount:acme--ci:deploy",
 		"system:serviceaccount:acme--gitops:sync"
@@ -802,8 +787,7 @@ func TestClientsExamples(t *testing.T) {
 		{gitops, "get configmaps -n globex--shop", "failed: Forbidden"},
 	} {
 		waittest.Until(t, func() error { // new bindings, and tenant labels of existing objects, take effect after a delay
-			cmd := exec.CommandContext(t.Context(), binary(t, "kubectl"),
-				append([]string{"--kubeconfig", s.Kubeconfig("admin"), "--as", c.account}, strings.Fields(c.args)...)...)
+			cmd := s.command(t.Context(), t, "kubectl", "admin", append(strings.Fields(c.args), "--as", c.account)...)
 			var stdout, stderr bytes.Buffer
 			cmd.Stdout, cmd.Stderr = &stdout, &stderr
 			err := cmd.Run()

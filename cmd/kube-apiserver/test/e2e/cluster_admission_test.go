@@ -5,12 +5,9 @@ package e2e
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/kubetenant/kubetenant/test/localserver"
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
@@ -60,22 +57,17 @@ spec: { policyName: gpu }
 // checks that creates are rejected if the tenant sends these values itself.
 func TestClusterAdmission(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	tenancy := "authentication: { sources: [ { name: certs, x509: { clientCAFile: pki/ca.crt } } ] }"
-	if err := os.WriteFile(filepath.Join(dir, "tenancy.yaml"), fmt.Appendf(nil, forgeryConfig, tenancy),
-		0o600); err != nil {
-		t.Fatal(err)
-	}
-	s := start(t, dir, "--", "--enable-admission-plugins=PodNodeSelector")
-	prepare(t, s)
-	apply(t, s, forgeryRights+"---"+clusterPolicies)
+	s := startServer(t, map[string]string{"tenancy.yaml": certificatesConfig + forgeryConfig},
+		"--", "--enable-admission-plugins=PodNodeSelector")
+	s.prepare(t)
+	s.apply(t, forgeryRights+"---"+clusterPolicies)
 	waittest.Until(t, func() error { // until the server applies the policies
-		out, err := kubectl(t, s, "admin", "annotate", "namespace", "acme--web", "--overwrite",
+		out, err := s.kubectl(t, "admin", "annotate", "namespace", "acme--web", "--overwrite",
 			"scheduler.alpha.kubernetes.io/node-selector=pool=shared")
 		if err != nil {
 			return fmt.Errorf("%s", out)
 		}
-		out, err = kubectl(t, s, "admin", "get", "namespace", "acme--web", "-o", "jsonpath={.metadata.labels}")
+		out, err = s.kubectl(t, "admin", "get", "namespace", "acme--web", "-o", "jsonpath={.metadata.labels}")
 		if err != nil ||
 			!strings.Contains(out, `cost-centre":"42"`) {
 			return fmt.Errorf("labels %s", out)
@@ -88,23 +80,23 @@ func TestClusterAdmission(t *testing.T) {
 
 // checkRefused runs kubectl as acme, and checks that it fails and prints want. If want is empty,
 // kubectl must succeed.
-func checkRefused(t *testing.T, s *localserver.Server, want string, args ...string) {
+func checkRefused(t *testing.T, s *server, want string, args ...string) {
 	t.Helper()
-	out, err := kubectl(t, s, "acme", args...)
+	out, err := s.kubectl(t, "acme", args...)
 	if (err != nil) != (want != "") || !strings.Contains(out, want) {
 		t.Errorf("%q: %v %s, want %q", args, err, out, want)
 	}
 }
 
 // checkOutput runs kubectl as acme, and checks that it succeeds and prints want.
-func checkOutput(t *testing.T, s *localserver.Server, want string, args ...string) {
+func checkOutput(t *testing.T, s *server, want string, args ...string) {
 	t.Helper()
-	if out, err := kubectl(t, s, "acme", args...); err != nil || !strings.Contains(out, want) {
+	if out, err := s.kubectl(t, "acme", args...); err != nil || !strings.Contains(out, want) {
 		t.Errorf("%q: %v %s, want %q", args, err, out, want)
 	}
 }
 
-func clusterNamespaces(t *testing.T, s *localserver.Server) {
+func clusterNamespaces(t *testing.T, s *server) {
 	namespace := func(labels string) string {
 		return testFile(t, `{ apiVersion: v1, kind: Namespace, metadata: { name: acme--x, labels: { `+labels+` } } }`)
 	}
@@ -121,17 +113,12 @@ func clusterNamespaces(t *testing.T, s *localserver.Server) {
 	checkOutput(t, s, `"42"`, "get", "namespace", "acme--x", "-o", "jsonpath={.metadata.labels}")
 }
 
-func clusterPods(t *testing.T, s *localserver.Server) {
+func clusterPods(t *testing.T, s *server) {
 	pod := func(name, spec string) string {
 		return testFile(t, `{ apiVersion: v1, kind: Pod, metadata: { namespace: acme--web, `+name+` },
   spec: { automountServiceAccountToken: false, containers: [ { name: c, image: i } ]`+spec+` } }`)
 	}
-	waittest.Until(t, func() error { // until the namespace has its default service account
-		if out, err := kubectl(t, s, "acme", "create", "-f", pod("name: made", "")); err != nil {
-			return fmt.Errorf("%s", out)
-		}
-		return nil
-	})
+	s.awaitKubectl(t, "acme", "create", "-f", pod("name: made", "")) // until the namespace has its default service account
 	checkOutput(t, s, `"key":"gpu"`, "get", "pod", "made", "-n", "acme--web", "-o", "jsonpath={.spec.tolerations}")
 	checkOutput(t, s, `"pool":"shared"`, "get", "pod", "made", "-n", "acme--web", "-o", "jsonpath={.spec.nodeSelector}")
 	checkRefused(t, s, "", "create", "-f", pod("generateName: made-", ""))

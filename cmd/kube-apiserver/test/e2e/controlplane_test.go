@@ -26,7 +26,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/kubetenant/kubetenant/cmd/kube-apiserver/local"
 	"github.com/kubetenant/kubetenant/internal/simulate/scenario"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
@@ -84,15 +83,14 @@ func startControlPlane(ctx context.Context, bin, dir string, args []string) (p *
 	if p.server, err = localserver.Start(ctx, filepath.Join(bin, "kubetenant-local"), dir, args...); err != nil {
 		return p, err
 	}
-	sockets, err := os.ReadFile(filepath.Join(dir, "etcd", "sockets"))
+	endpoint, err := etcdOf(dir)
 	if err != nil {
 		return p, err
 	}
-	endpoint := "unix://" + filepath.Join(string(sockets), "client")
 	if p.etcd, err = clientv3.New(clientv3.Config{Endpoints: []string{endpoint}, DialTimeout: waitLimit}); err != nil {
 		return p, err
 	}
-	if err := p.startSeeder(ctx, bin, endpoint); err != nil {
+	if err := p.startSeeder(ctx, bin); err != nil {
 		return p, err
 	}
 	p.baseKeys, err = p.keys(ctx)
@@ -101,26 +99,14 @@ func startControlPlane(ctx context.Context, bin, dir string, args []string) (p *
 
 // startSeeder starts upstream's server on the control plane's etcd, without admission webhooks and
 // policies.
-func (p *controlPlane) startSeeder(ctx context.Context, bin, endpoint string) error {
-	address, err := local.FreeAddress()
+func (p *controlPlane) startSeeder(ctx context.Context, bin string) error {
+	address, seeder, err := startSecond(filepath.Join(bin, "vanilla-kube-apiserver"), p.dir, "seeder.log",
+		"--authorization-mode=Node,RBAC", "--disable-admission-plugins=MutatingAdmissionWebhook,"+
+			"ValidatingAdmissionWebhook,MutatingAdmissionPolicy,ValidatingAdmissionPolicy")
 	if err != nil {
 		return err
 	}
-	_, port, _ := strings.Cut(address, ":")
-	output, err := os.Create(filepath.Join(p.dir, "seeder.log"))
-	if err != nil {
-		return err
-	}
-	defer func() { _ = output.Close() }()
-	p.seeder = exec.Command(filepath.Join(bin, "vanilla-kube-apiserver"), append(local.ServerFlags(p.dir, endpoint),
-		"--secure-port="+port, "--authorization-mode=Node,RBAC",
-		"--disable-admission-plugins=MutatingAdmissionWebhook,ValidatingAdmissionWebhook,MutatingAdmissionPolicy,"+
-			"ValidatingAdmissionPolicy")...)
-	p.seeder.Stdout, p.seeder.Stderr, p.seeder.SysProcAttr = output, output, localserver.EndsWithParent()
-	if err := p.seeder.Start(); err != nil {
-		p.seeder = nil
-		return err
-	}
+	p.seeder = seeder
 	if p.seederCaller, err = newCaller("https://"+address, p.server.Kubeconfig("admin")); err != nil {
 		return err
 	}
@@ -365,11 +351,11 @@ func awaitDefinition(ctx context.Context, raw []byte, server *caller) error {
 // to the server's metrics. It ignores a resource without an informer.
 func awaitInformers(ctx context.Context, server *caller, want revisions) error {
 	return poll(ctx, "the informers", func(ctx context.Context) error {
-		a, err := server.send(ctx, http.MethodGet, "/metrics", nil, http.Header{"Accept": {"text/plain"}}, server.admin)
-		if err != nil || a.code != http.StatusOK {
-			return errors.Join(err, fmt.Errorf("metrics: %d", a.code))
+		text, err := server.metrics(ctx)
+		if err != nil {
+			return err
 		}
-		seen, err := informersOf(a.body)
+		seen, err := informersOf(text)
 		if err != nil {
 			return err
 		}

@@ -8,11 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"k8s.io/client-go/dynamic"
-
 	"github.com/kubetenant/kubetenant/cluster"
 	"github.com/kubetenant/kubetenant/tenant"
-	"github.com/kubetenant/kubetenant/test/localserver"
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
@@ -20,12 +17,9 @@ const definitionsFolder = "../../../../deploy/chart/crds"
 
 // checkDefinitions checks that [cluster.Definitions] reports no problem with the project's
 // CustomResourceDefinitions.
-func checkDefinitions(t *testing.T, s *localserver.Server) {
+func checkDefinitions(t *testing.T, s *server) {
 	t.Helper()
-	c, err := dynamic.NewForConfig(config(t, s, "admin"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := s.dynamic(t, "admin")
 	problems, err := cluster.Definitions(t.Context(), c)
 	if err != nil || len(problems) != 0 {
 		t.Errorf("the definitions: %+v, %v", problems, err)
@@ -36,10 +30,10 @@ func checkDefinitions(t *testing.T, s *localserver.Server) {
 // Tenants and events report this, and that the deletion of a Tenant waits. The webhook service
 // must deny requests of tenants, but not of the system tenant. After the definitions are
 // applied again, requests and the deletion must continue without a restart.
-func definitionsAreRestored(t *testing.T, s *localserver.Server, webhook bool) {
+func definitionsAreRestored(t *testing.T, s *server, webhook bool) {
 	do := func(args ...string) string {
 		t.Helper()
-		output, err := kubectl(t, s, "admin", args...)
+		output, err := s.kubectl(t, "admin", args...)
 		if err != nil {
 			t.Fatalf("%q: %s", args, output)
 		}
@@ -52,7 +46,7 @@ func definitionsAreRestored(t *testing.T, s *localserver.Server, webhook bool) {
 			return // the compiled-in server continues to use the Tenants that it has read
 		}
 		waittest.Until(t, func() error {
-			output, _ := kubectl(t, s, "globex", "get", "pods", "-n", "default")
+			output, _ := s.kubectl(t, "globex", "get", "pods", "-n", "default")
 			if denied := strings.Contains(output, "tenant state: "); denied != want {
 				return fmt.Errorf("a tenant is denied: %v; want %v: %s", denied, want, output)
 			}
@@ -61,7 +55,7 @@ func definitionsAreRestored(t *testing.T, s *localserver.Server, webhook bool) {
 		do("get", "pods", "-n", "default")
 	}
 	for _, name := range []string{"waits", "ends"} {
-		apply(t, s, `{ apiVersion: kubetenant.dev/v1alpha1, kind: Tenant, metadata: { name: `+name+` },
+		s.apply(t, `{ apiVersion: kubetenant.dev/v1alpha1, kind: Tenant, metadata: { name: `+name+` },
   spec: { id: `+name+`, deletionPolicy: Orphan, memberRoles: [ view ], namespaces: { max: 3 } } }`)
 	}
 	const reasons = `jsonpath={.status.conditions[?(@.type=="Ready")].reason} ` +
@@ -112,7 +106,7 @@ func definitionsAreRestored(t *testing.T, s *localserver.Server, webhook bool) {
 	checkDefinitions(t, s)
 	if webhook { // an older definition would remove spec.suspension
 		const older = "../../../../cluster/testdata/tenants-adf3471.yaml"
-		if output, err := kubectl(t, s, "admin", "replace", "-f", older); err == nil ||
+		if output, err := s.kubectl(t, "admin", "replace", "-f", older); err == nil ||
 			!strings.Contains(output, "lacks fields of the installed one") {
 			t.Errorf("an older definition replaces a newer one: %s", output)
 		}

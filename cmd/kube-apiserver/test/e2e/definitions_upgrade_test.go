@@ -7,7 +7,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -26,7 +25,6 @@ import (
 	typed "github.com/kubetenant/kubetenant/tenant/client/clientset/versioned/typed/tenant/v1alpha1"
 	"github.com/kubetenant/kubetenant/tenant/client/informers/externalversions"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
-	"github.com/kubetenant/kubetenant/test/localserver"
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
@@ -35,7 +33,7 @@ const handwrittenFolder = "../../../../deploy/testdata/handwritten"
 
 // upgrade contains a server that stores objects of kubetenant's kinds, and its clients.
 type upgrade struct {
-	server  *localserver.Server
+	server  *server
 	dynamic dynamic.Interface
 	clients versioned.Interface
 	typed   typed.KubetenantV1alpha1Interface
@@ -45,12 +43,9 @@ type upgrade struct {
 // the generated definitions. It checks that the typed clients then read each stored field, and that
 // the server still rejects invalid objects.
 func TestDefinitionsUpgrade(t *testing.T) {
-	s := start(t, t.TempDir(), "--tenancy=false")
-	c := config(t, s, "admin")
-	d, err := dynamic.NewForConfig(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := startServer(t, nil, "--tenancy=false")
+	c := s.config(t, "admin")
+	d := dynamicClient(t, c)
 	clients, err := versioned.NewForConfig(c)
 	if err != nil {
 		t.Fatal(err)
@@ -85,12 +80,9 @@ func TestDefinitionsUpgrade(t *testing.T) {
 // oneOfEachKind returns an object of each kind that has a handwritten definition.
 func oneOfEachKind(t *testing.T) (all []*unstructured.Unstructured) {
 	t.Helper()
-	text, err := os.ReadFile("testdata/kinds.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := readFile(t, "testdata/kinds.yaml")
 	kinds := map[string]bool{}
-	for document := range strings.SplitSeq(string(text), "\n---\n") {
+	for document := range strings.SplitSeq(text, "\n---\n") {
 		o := &unstructured.Unstructured{}
 		if err := yaml.UnmarshalStrict([]byte(document), &o.Object); err != nil {
 			t.Fatal(err)
@@ -108,9 +100,7 @@ func oneOfEachKind(t *testing.T) (all []*unstructured.Unstructured) {
 
 func (u *upgrade) kubectl(t *testing.T, args ...string) {
 	t.Helper()
-	if out, err := kubectl(t, u.server, "admin", args...); err != nil {
-		t.Fatal(out)
-	}
+	u.server.mustKubectl(t, "admin", args...)
 }
 
 // apply installs the CustomResourceDefinitions of a folder, as docs/install.md does.
@@ -278,11 +268,9 @@ func (u *upgrade) checkApply(t *testing.T, objects []*unstructured.Unstructured)
 		documents = append(documents, string(text))
 	}
 	path := filepath.Join(t.TempDir(), "objects.yaml")
-	if err := os.WriteFile(path, []byte(strings.Join(documents, "---\n")), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, path, strings.Join(documents, "---\n"))
 	for validate, refused := range map[string]int{"strict": len(objects), "ignore": 0} {
-		out, err := kubectl(t, u.server, "admin", "apply", "--dry-run=server", "--validate="+validate, "-f", path)
+		out, err := u.server.kubectl(t, "admin", "apply", "--dry-run=server", "--validate="+validate, "-f", path)
 		if (err != nil) != (refused > 0) || strings.Count(out, `unknown field "spec.colour"`) != refused {
 			t.Errorf("kubectl apply --validate=%s: %v: %s", validate, err, out)
 		}

@@ -7,8 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -23,28 +21,20 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
 
-	"github.com/kubetenant/kubetenant/test/localserver"
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
 // delegateReviews enables delegatedReviews in the configuration of a server.
-func delegateReviews(t *testing.T, s *localserver.Server) {
+func delegateReviews(t *testing.T, s *server) {
 	t.Helper()
-	path := filepath.Join(s.Dir, "tenancy.yaml")
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, append(text, "authorization: { delegatedReviews: true }\n"...), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	s.write(t, "tenancy.yaml", s.read(t, "tenancy.yaml")+"authorization: { delegatedReviews: true }\n")
 }
 
 // reviewsAreDelegated checks that a tenant's server can delegate authentication and authorization
 // to the cluster, as servers that use k8s.io/apiserver do. The cluster must accept only tokens of
 // the tenant's callers, and must not allow access to another tenant's namespace.
-func reviewsAreDelegated(t *testing.T, s *localserver.Server) {
-	admin := client(t, config(t, s, "admin"))
+func reviewsAreDelegated(t *testing.T, s *server) {
+	admin := s.client(t, "admin")
 	for _, namespace := range []string{"acme--web", "globex--shop"} {
 		if _, err := admin.CoreV1().ServiceAccounts(namespace).Get(t.Context(),
 			"robot", metav1.GetOptions{}); apierrors.IsNotFound(err) {
@@ -61,7 +51,7 @@ func reviewsAreDelegated(t *testing.T, s *localserver.Server) {
 	}
 	own, others := request(t, admin, "acme--web", authenticationv1.TokenRequestSpec{}),
 		request(t, admin, "globex--shop", authenticationv1.TokenRequestSpec{})
-	robot := client(t, withToken(config(t, s, "acme"), own))
+	robot := client(t, withToken(s.config(t, "acme"), own))
 	none := wait.Backoff{Steps: 1}
 	authenticator, _, err := authenticatorfactory.DelegatingAuthenticatorConfig{
 		TokenAccessReviewClient:  robot.AuthenticationV1(),
@@ -136,7 +126,7 @@ func reviewsAreDelegated(t *testing.T, s *localserver.Server) {
 		}
 	}
 	// A caller without the role system:auth-delegator may not create reviews.
-	carol := client(t, config(t, s, "globex"))
+	carol := s.client(t, "globex")
 	_, err = carol.AuthenticationV1().TokenReviews().Create(t.Context(),
 		&authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: others}}, metav1.CreateOptions{})
 	_, also := carol.AuthorizationV1().SubjectAccessReviews().Create(t.Context(),

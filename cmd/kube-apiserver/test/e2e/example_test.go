@@ -56,11 +56,8 @@ func startExample(t *testing.T, module, folder string, args ...string) *example 
 // logged returns the log of the example.
 func (e *example) logged(t *testing.T) string {
 	t.Helper()
-	text, err := os.ReadFile(e.log)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
+	text := readFile(t, e.log)
+	return text
 }
 
 // stop sends SIGTERM, and checks that the example exits without an error.

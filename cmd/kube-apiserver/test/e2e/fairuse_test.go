@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -19,7 +18,6 @@ import (
 
 	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/internal/fairuse"
-	"github.com/kubetenant/kubetenant/test/localserver"
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
@@ -27,9 +25,9 @@ const acmePods = "/api/v1/namespaces/acme--web/pods"
 
 // sendOnce sends one GET request with the credentials of the named kubeconfig, without the
 // retries of client-go. The caller must close the body of the response.
-func sendOnce(ctx context.Context, t *testing.T, s *localserver.Server, name, path string) *http.Response {
+func sendOnce(ctx context.Context, t *testing.T, s *server, name, path string) *http.Response {
 	t.Helper()
-	return sendOnceWith(ctx, t, config(t, s, name), path)
+	return sendOnceWith(ctx, t, s.config(t, name), path)
 }
 
 // sendOnceWith is like sendOnce, but takes a client configuration.
@@ -53,7 +51,7 @@ func sendOnceWith(ctx context.Context, t *testing.T, c *rest.Config, path string
 
 // codeOf sends one request as sendOnce does. It returns the status code and the header Retry-After
 // of the response.
-func codeOf(t *testing.T, s *localserver.Server, name, path string) (code int, retryAfter string) {
+func codeOf(t *testing.T, s *server, name, path string) (code int, retryAfter string) {
 	t.Helper()
 	resp := sendOnce(t.Context(), t, s, name, path)
 	_ = resp.Body.Close()
@@ -61,21 +59,17 @@ func codeOf(t *testing.T, s *localserver.Server, name, path string) (code int, r
 }
 
 // setFairUse sets the limits in the Tenant acme.
-func setFairUse(t *testing.T, s *localserver.Server, limits string) {
+func setFairUse(t *testing.T, s *server, limits string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "acme.yaml")
 	text := "apiVersion: kubetenant.dev/v1alpha1\nkind: Tenant\nmetadata: { name: acme }\nspec: { id: acme, fairUse: " +
 		limits + " }\n"
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if out, err := kubectl(t, s, "admin", "apply", "-f", path); err != nil {
-		t.Fatal(out)
-	}
+	writeFile(t, path, text)
+	s.mustKubectl(t, "admin", "apply", "-f", path)
 }
 
 // awaitLimits waits until the server reports the given limits for acme.
-func awaitLimits(t *testing.T, s *localserver.Server, want fairuse.Limits) {
+func awaitLimits(t *testing.T, s *server, want fairuse.Limits) {
 	t.Helper()
 	waittest.Until(t, func() error {
 		if got := reportOf(t, s, "acme"); len(got) != 1 || got[0].Tenant != "acme" || got[0].Limits != want {
@@ -87,7 +81,7 @@ func awaitLimits(t *testing.T, s *localserver.Server, want fairuse.Limits) {
 
 // reportOf returns the fair-use reports that the server returns to the named caller. It returns
 // nil if the caller has no access.
-func reportOf(t *testing.T, s *localserver.Server, name string) []*fairuse.Report {
+func reportOf(t *testing.T, s *server, name string) []*fairuse.Report {
 	t.Helper()
 	resp := sendOnce(t.Context(), t, s, name, authz.FairUsePath)
 	defer func() { _ = resp.Body.Close() }()
@@ -107,7 +101,7 @@ func reportOf(t *testing.T, s *localserver.Server, name string) []*fairuse.Repor
 // fairUseIsEnforced checks that the server rejects invalid fair-use limits in a Tenant. It also
 // checks that limits on watches and on the request rate are enforced. The parameter defaults
 // contains the limits of tenants without their own limits.
-func fairUseIsEnforced(t *testing.T, s *localserver.Server, defaults fairuse.Limits) {
+func fairUseIsEnforced(t *testing.T, s *server, defaults fairuse.Limits) {
 	for _, invalid := range []string{
 		"{ requestsPerSecond: 0 }", "{ requestsPerSecond: -1 }", "{ requestsPerSecond: 100001 }", "{ burst: 0 }",
 		"{ inFlight: 0 }", "{ watches: 1000001 }", "{ level: Gold }", "{ requestsPerSecond: 1.5 }",
@@ -115,10 +109,8 @@ func fairUseIsEnforced(t *testing.T, s *localserver.Server, defaults fairuse.Lim
 		text := "apiVersion: kubetenant.dev/v1alpha1\nkind: Tenant\nmetadata: { name: acme }\nspec: { id: acme, fairUse: " +
 			invalid + " }\n"
 		path := filepath.Join(t.TempDir(), "acme.yaml")
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if out, err := kubectl(t, s, "admin", "apply", "-f", path); err == nil {
+		writeFile(t, path, text)
+		if out, err := s.kubectl(t, "admin", "apply", "-f", path); err == nil {
 			t.Errorf("%s was accepted: %s", invalid, out)
 		}
 	}
@@ -136,7 +128,7 @@ func fairUseIsEnforced(t *testing.T, s *localserver.Server, defaults fairuse.Lim
 	awaitLimits(t, s, defaults)
 }
 
-func watchesAreLimited(t *testing.T, s *localserver.Server) {
+func watchesAreLimited(t *testing.T, s *server) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -172,7 +164,7 @@ func watchesAreLimited(t *testing.T, s *localserver.Server) {
 
 // rateIsLimited sends many concurrent requests of a tenant, whose limit is one request per second.
 // It checks that some requests get status 429, and that other tenants are not affected.
-func rateIsLimited(t *testing.T, s *localserver.Server) {
+func rateIsLimited(t *testing.T, s *server) {
 	t.Helper()
 	const many = 30
 	type answer struct {
@@ -210,10 +202,10 @@ func rateIsLimited(t *testing.T, s *localserver.Server) {
 			t.Errorf("the system tenant: %d", code)
 		}
 	}
-	if out, err := kubectl(t, s, "acme", "get", "configmaps,secrets", "-n", "acme--web"); err != nil {
+	if out, err := s.kubectl(t, "acme", "get", "configmaps,secrets", "-n", "acme--web"); err != nil {
 		t.Errorf("kubectl does not obey Retry-After: %s", out)
 	}
-	out, err := kubectl(t, s, "acme", "patch", "tenant", "acme", "--type=merge", "-p", `{"spec":{"fairUse":null}}`)
+	out, err := s.kubectl(t, "acme", "patch", "tenant", "acme", "--type=merge", "-p", `{"spec":{"fairUse":null}}`)
 	if err == nil || !strings.Contains(out, "orbidden") {
 		t.Errorf("a caller of the tenant changes its limits: %s", out)
 	}

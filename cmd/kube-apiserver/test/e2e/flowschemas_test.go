@@ -5,13 +5,10 @@ package e2e
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/kubetenant/kubetenant/cluster/flowschemas"
-	"github.com/kubetenant/kubetenant/test/localserver"
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
@@ -27,22 +24,18 @@ spec: { priorityLevelConfiguration: { name: global-default }, matchingPrecedence
 // without the controller's label.
 func TestWebhookFlowSchemas(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "tenancy.yaml"), []byte(webhookProvisionConfig), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	s := start(t, dir, "--webhook")
+	s := startServer(t, map[string]string{"tenancy.yaml": groupsConfig}, "--webhook")
 	for _, id := range []string{"acme", "globex"} {
-		apply(t, s, `{ apiVersion: v1, kind: Namespace, metadata: { name: `+id+`--web, labels: { kubetenant.dev/tenant: `+
+		s.apply(t, `{ apiVersion: v1, kind: Namespace, metadata: { name: `+id+`--web, labels: { kubetenant.dev/tenant: `+
 			id+` } } }`)
 	}
 	account := "system:serviceaccount:acme--web:default"
 	acme := flowschemas.TenantPrefix + "acme"
 	awaitSchemaOf(t, s, account, flowschemas.NamespacesName, flowschemas.Level)
-	apply(t, s, foreignSchema)
+	s.apply(t, foreignSchema)
 	foreign := specOf(t, s, "kubetenant-tenant-globex")
 	setFairUse(t, s, "{ level: default }")
-	apply(t, s, `{ apiVersion: kubetenant.dev/v1alpha1, kind: Tenant, metadata: { name: globex },
+	s.apply(t, `{ apiVersion: kubetenant.dev/v1alpha1, kind: Tenant, metadata: { name: globex },
   spec: { id: globex, fairUse: { level: default } } }`)
 	awaitSchemaOf(t, s, account, acme, flowschemas.Level)
 	awaitSchemaOf(t, s, "system:serviceaccount:globex--web:default", flowschemas.NamespacesName, flowschemas.Level)
@@ -53,7 +46,7 @@ func TestWebhookFlowSchemas(t *testing.T) {
 		t.Errorf("a user of acme was in the FlowSchema %q, not in %q", got, want)
 	}
 
-	apply(t, s, `{ apiVersion: flowcontrol.apiserver.k8s.io/v1, kind: PriorityLevelConfiguration,
+	s.apply(t, `{ apiVersion: flowcontrol.apiserver.k8s.io/v1, kind: PriorityLevelConfiguration,
   metadata: { name: kubetenant-gold },
   spec: { type: Limited, limited: { nominalConcurrencyShares: 50, limitResponse: { type: Reject } } } }`)
 	setFairUse(t, s, "{ level: gold }")
@@ -62,9 +55,7 @@ func TestWebhookFlowSchemas(t *testing.T) {
 	maintained := specOf(t, s, acme)
 	change := func(args ...string) {
 		t.Helper()
-		if out, err := kubectl(t, s, "admin", args...); err != nil {
-			t.Fatal(out)
-		}
+		s.mustKubectl(t, "admin", args...)
 	}
 	change("patch", "flowschema", acme, "--type=merge", "-p", `{"spec":{"matchingPrecedence":9998}}`)
 	waittest.Until(t, func() error {
@@ -76,12 +67,7 @@ func TestWebhookFlowSchemas(t *testing.T) {
 	change("delete", "flowschema", acme)
 	change("delete", "prioritylevelconfiguration", flowschemas.Level)
 	awaitSchemaOf(t, s, account, acme, "kubetenant-gold")
-	waittest.Until(t, func() error {
-		if out, err := kubectl(t, s, "admin", "get", "prioritylevelconfiguration", flowschemas.Level); err != nil {
-			return fmt.Errorf("the priority level was not created again: %s", out)
-		}
-		return nil
-	})
+	s.awaitKubectl(t, "admin", "get", "prioritylevelconfiguration", flowschemas.Level)
 
 	setFairUse(t, s, "{}")
 	awaitSchemaOf(t, s, account, flowschemas.NamespacesName, flowschemas.Level)
@@ -92,11 +78,11 @@ func TestWebhookFlowSchemas(t *testing.T) {
 
 // awaitSchemaOf waits until the server assigns requests of a service account for its namespace to
 // the given FlowSchema and priority level.
-func awaitSchemaOf(t *testing.T, s *localserver.Server, account, schema, level string) {
+func awaitSchemaOf(t *testing.T, s *server, account, schema, level string) {
 	t.Helper()
 	namespace := strings.Split(account, ":")[2]
 	waittest.Until(t, func() error {
-		c := config(t, s, "admin")
+		c := s.config(t, "admin")
 		c.Impersonate.UserName = account
 		resp := sendOnceWith(t.Context(), t, c, "/api/v1/namespaces/"+namespace+"/pods")
 		_ = resp.Body.Close()
@@ -109,22 +95,16 @@ func awaitSchemaOf(t *testing.T, s *localserver.Server, account, schema, level s
 }
 
 // uidOf returns the UID of an object, or "" if the object does not exist.
-func uidOf(t *testing.T, s *localserver.Server, kind, name string) string {
+func uidOf(t *testing.T, s *server, kind, name string) string {
 	t.Helper()
-	out, err := kubectl(t, s, "admin", "get", kind, name, "--ignore-not-found", "-o", "jsonpath={.metadata.uid}")
-	if err != nil {
-		t.Fatal(out)
-	}
+	out := s.mustKubectl(t, "admin", "get", kind, name, "--ignore-not-found", "-o", "jsonpath={.metadata.uid}")
 	return strings.TrimSpace(out)
 }
 
 // specOf returns the UID, the labels and the spec of a FlowSchema.
-func specOf(t *testing.T, s *localserver.Server, name string) string {
+func specOf(t *testing.T, s *server, name string) string {
 	t.Helper()
-	out, err := kubectl(t, s, "admin", "get", "flowschema", name, "-o",
+	out := s.mustKubectl(t, "admin", "get", "flowschema", name, "-o",
 		"jsonpath={.metadata.uid} {.metadata.labels} {.spec}")
-	if err != nil {
-		t.Fatal(out)
-	}
 	return out
 }

@@ -7,8 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -172,10 +170,7 @@ func protectedKinds() []protectedKind {
 	}
 }
 
-const forgeryConfig = `apiVersion: kubetenant.dev/v1alpha1
-kind: TenancyConfiguration
-%s
-admission:
+const forgeryConfig = `admission:
   restriction: { resources: [ { resource: nodes } ] }
   workloads: [ { group: example.com, kind: Farm, paths: [ spec.template ] } ]
   binding: { kinds: [ { group: example.com, kind: Widget } ] }
@@ -213,31 +208,23 @@ spec:
 // system tenant.
 func TestForgery(t *testing.T) {
 	t.Parallel()
-	testForgery(t, "authentication: { sources: [ { name: certs, x509: { clientCAFile: pki/ca.crt } } ] }")
+	testForgery(t, certificatesConfig)
 }
 
 func TestWebhookForgery(t *testing.T) {
 	t.Parallel()
-	testForgery(t, "authentication: { sources: [] }\nauthorization: { subject: { fromGroups: true } }", "--webhook")
+	testForgery(t, groupsConfig, "--webhook")
 }
 
-func testForgery(t *testing.T, authentication string, args ...string) {
-	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "tenancy.yaml"), fmt.Appendf(nil, forgeryConfig, authentication),
-		0o600); err != nil {
-		t.Fatal(err)
-	}
-	s := start(t, dir, args...)
-	prepare(t, s)
-	apply(t, s, definition("widgets", "Widget")+"---"+definition("farms", "Farm")+"---"+forgeryRights)
+func testForgery(t *testing.T, config string, args ...string) {
+	s := startServer(t, map[string]string{"tenancy.yaml": config + forgeryConfig}, args...)
+	s.prepare(t)
+	s.apply(t, definition("widgets", "Widget")+"---"+definition("farms", "Farm")+"---"+forgeryRights)
 	f := &forger{t: t, clients: map[string]dynamic.Interface{}}
 	for _, caller := range []string{"acme", "admin"} {
-		quiet := config(t, s, caller)
+		quiet := s.config(t, caller)
 		quiet.WarningHandler = rest.NoWarnings{}
-		c, err := dynamic.NewForConfig(quiet)
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := dynamicClient(t, quiet)
 		f.clients[caller] = c
 	}
 	for _, g := range protectedKinds() {

@@ -5,7 +5,6 @@ package e2e
 
 import (
 	"bytes"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -22,26 +21,21 @@ func TestGatewayChart(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	config := filepath.Join(dir, "tenancy.yaml")
-	if err := os.WriteFile(config, []byte(gatewayTenancy), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, config, gatewayTenancy)
 	image := "registry.example.com/kubetenant-gateway:1"
 	out := filepath.Join(dir, "out")
 	run(t, "kubetenant-gateway", "generate", "--config", config, "--image", image, "--out", out)
-	data, err := os.ReadFile(filepath.Join(out, "gateway.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := readFile(t, filepath.Join(out, "gateway.yaml"))
 	run(t, "helm", "lint", "--strict", gatewayChart, "--set", "image="+image)
 	template := func(more ...string) string {
 		return run(t, "helm", append([]string{"template", "gateway", gatewayChart, "-n", "kubetenant-system"}, more...)...)
 	}
-	if rendered, want := objects(t, template("--set", "image="+image)), objects(t, string(data)); !slices.Equal(rendered,
+	if rendered, want := objects(t, template("--set", "image="+image)), objects(t, data); !slices.Equal(rendered,
 		want) {
 		t.Errorf("helm template:\n%s\n\ngenerate:\n%s", strings.Join(rendered, "\n"), strings.Join(want, "\n"))
 	}
 	values := filepath.Join(dir, "values.yaml")
-	if err := os.WriteFile(values, []byte(`image: registry.example.com/kubetenant-gateway:2
+	writeFile(t, values, `image: registry.example.com/kubetenant-gateway:2
 replicas: 3
 resources: { limits: { memory: 2Gi } }
 extraArgs: ["--proxy-protocol-from=192.0.2.10"]
@@ -54,9 +48,7 @@ service: { type: LoadBalancer, externalTrafficPolicy: Local, loadBalancerSourceR
 networkPolicy: { enabled: true, from: [ { ipBlock: { cidr: 203.0.113.0/24 } } ] }
 nodeSelector: { pool: edge }
 labels: { team: platform }
-`), 0o600); err != nil {
-		t.Fatal(err)
-	}
+`)
 	set := strings.Join(objects(t, template("-f", values)), "\n")
 	for _, want := range []string{
 		`"replicas":3`, `"--memory-limit=2Gi","--proxy-protocol-from=192.0.2.10"`, `"value":"http://proxy.example.com"`,
@@ -70,18 +62,16 @@ labels: { team: platform }
 			t.Errorf("no %s in\n%s", want, set)
 		}
 	}
-	s := start(t, t.TempDir(), "--tenancy=false")
+	s := startServer(t, nil, "--tenancy=false")
 	file := filepath.Join(dir, "set.yaml")
-	if err := os.WriteFile(file, []byte(template("-f", values)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, file, template("-f", values))
 	for _, args := range [][]string{
 		{"create", "namespace", "kubetenant-system"},
 		{"apply", "--validate=strict", "-f", filepath.Join(out, "gateway.yaml")},
 		{"apply", "--validate=strict", "-f", file},
 		{"apply", "--validate=strict", "-f", filepath.Join(out, "clusters")},
 	} {
-		if output, err := kubectl(t, s, "admin", args...); err != nil {
+		if output, err := s.kubectl(t, "admin", args...); err != nil {
 			t.Errorf("%v: %s", args, output)
 		}
 	}

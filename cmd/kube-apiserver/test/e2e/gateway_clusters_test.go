@@ -6,8 +6,6 @@ package e2e
 import (
 	"errors"
 	"fmt"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -22,12 +20,11 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/kubetenant/kubetenant/test/localserver"
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
 // contextOf returns the client configuration of the given context in acme's kubeconfig.
-func contextOf(t *testing.T, s *localserver.Server, context string) *rest.Config {
+func contextOf(t *testing.T, s *server, context string) *rest.Config {
 	t.Helper()
 	c, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(&clientcmd.ClientConfigLoadingRules{
 		ExplicitPath: s.Kubeconfig("acme"),
@@ -43,12 +40,9 @@ func contextOf(t *testing.T, s *localserver.Server, context string) *rest.Config
 // TestGatewayClusters checks commands and requests of tenants for two clusters behind one gateway.
 func TestGatewayClusters(t *testing.T) {
 	t.Parallel()
-	s := start(t, t.TempDir(), "--gateway", "--clusters", "2")
-	prepare(t, s)
-	if out, err := kubectl(t, s, "admin", "--context", "admin@local-2", "apply", "-f",
-		"../../../../examples/manifests/tenants.yaml"); err != nil {
-		t.Fatal(out)
-	}
+	s := startServer(t, nil, "--gateway", "--clusters", "2")
+	s.prepare(t)
+	s.mustKubectl(t, "admin", "--context", "admin@local-2", "apply", "-f", "../../../../examples/manifests/tenants.yaml")
 	second := client(t, contextOf(t, s, "acme@local-2"))
 	waittest.Until(t, func() error {
 		_, err := second.CoreV1().Namespaces().Create(t.Context(),
@@ -87,30 +81,26 @@ func TestGatewayClusters(t *testing.T) {
 }
 
 // tenantCommand runs a command of kubectl tenant, and returns its output.
-func tenantCommand(t *testing.T, s *localserver.Server, name string, args ...string) string {
+func tenantCommand(t *testing.T, s *server, name string, args ...string) string {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), binary(t, "kubectl-tenant"),
-		append(args, "--kubeconfig", s.Kubeconfig(name))...)
-	out, _ := cmd.CombinedOutput() // the output contains the error
-	return string(out)
+	out, _ := s.tenant(t, name, args...) // the output contains the error
+	return out
 }
 
 // kubeconfigsOfClusters checks that a kubeconfig with one certificate can access both clusters, and
 // that gen-kubeconfig rejects invalid flags.
-func kubeconfigsOfClusters(t *testing.T, s *localserver.Server) {
-	gateway := strings.TrimSuffix(config(t, s, "acme").Host, "/")
-	path := filepath.Join(t.TempDir(), "alice.kubeconfig")
+func kubeconfigsOfClusters(t *testing.T, s *server) {
+	gateway := strings.TrimSuffix(s.config(t, "acme").Host, "/")
 	out := tenantCommand(t, s, "admin", "gen-kubeconfig", "--user", "alice", "--group", "admins", "--tenant", "acme",
 		"--gateway", gateway,
-		"--gateway-ca", filepath.Join(s.Dir, "pki/ca.crt"), "--cluster", "local,local-2", "--out", path)
+		"--gateway-ca", filepath.Join(s.Dir, "pki/ca.crt"), "--cluster", "local,local-2", "--out", s.Kubeconfig("alice"))
 	if !strings.Contains(out, `context "alice/acme@local", "alice/acme@local-2" written to`) {
 		t.Fatal(out)
 	}
 	for _, cluster := range []string{"local", "local-2"} {
-		cmd := exec.CommandContext(t.Context(), binary(t, "kubectl"), "--kubeconfig", path, "--context",
-			"alice/acme@"+cluster, "auth", "whoami", "-o", "jsonpath={.status.userInfo.username} {.status.userInfo.groups}")
-		if out, err := cmd.CombinedOutput(); err != nil ||
-			string(out) != `alice ["admins","tenant:acme","system:authenticated"]` {
+		if out, err := s.kubectl(t, "alice", "--context", "alice/acme@"+cluster, "auth", "whoami", "-o",
+			"jsonpath={.status.userInfo.username} {.status.userInfo.groups}"); err != nil ||
+			out != `alice ["admins","tenant:acme","system:authenticated"]` {
 			t.Errorf("%s: %s", cluster, out)
 		}
 	}
@@ -140,7 +130,7 @@ func kubeconfigsOfClusters(t *testing.T, s *localserver.Server) {
 }
 
 // severalClusters checks that commands for several clusters work through the gateway.
-func severalClusters(t *testing.T, s *localserver.Server) {
+func severalClusters(t *testing.T, s *server) {
 	out := tenantCommand(t, s, "acme", "grant-privileges", "--context", "acme,acme@local-2", "--user", "bob",
 		"--for-namespace", "acme--shared", "--create-namespace")
 	for _, context := range []string{"acme", "acme@local-2"} {
@@ -185,29 +175,24 @@ func severalClusters(t *testing.T, s *localserver.Server) {
 
 // tokensAreBoundToOneCluster checks that a service account token is valid only at the cluster
 // that issued it. The clusters have the same issuer, but different keys.
-func tokensAreBoundToOneCluster(t *testing.T, s *localserver.Server) {
-	admin := client(t, config(t, s, "admin"))
+func tokensAreBoundToOneCluster(t *testing.T, s *server) {
+	admin := s.client(t, "admin")
 	account(t, admin, "acme--web")
 	token := request(t, admin, "acme--web", authenticationv1.TokenRequestSpec{})
 	local2 := contextOf(t, s, "acme@local-2")
-	if _, err := client(t, withToken(config(t, s, "acme"), token)).AuthenticationV1().SelfSubjectReviews().
-		Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{}); err != nil {
+	if _, err := whoami(t.Context(), withToken(s.config(t, "acme"), token)); err != nil {
 		t.Errorf("token at its own cluster: %v", err)
 	}
-	if _, err := client(t, withToken(local2, token)).AuthenticationV1().SelfSubjectReviews().Create(t.Context(),
-		&authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{}); !apierrors.IsUnauthorized(err) {
+	if _, err := whoami(t.Context(), withToken(local2, token)); !apierrors.IsUnauthorized(err) {
 		t.Errorf("token at the other cluster: %v", err)
 	}
 }
 
 // clusterPaused pauses the server of one cluster. It checks that the gateway denies requests to
 // this cluster while requests to the other cluster succeed.
-func clusterPaused(t *testing.T, s *localserver.Server) {
-	text, err := os.ReadFile(filepath.Join(s.Dir, "local-2", "kube-apiserver.pid"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+func clusterPaused(t *testing.T, s *server) {
+	text := readFile(t, filepath.Join(s.Dir, "local-2", "kube-apiserver.pid"))
+	pid, err := strconv.Atoi(strings.TrimSpace(text))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -215,7 +200,7 @@ func clusterPaused(t *testing.T, s *localserver.Server) {
 		t.Fatal(err)
 	}
 	defer func() { _ = syscall.Kill(pid, syscall.SIGCONT) }()
-	first, second := client(t, config(t, s, "acme")), client(t, contextOf(t, s, "acme@local-2"))
+	first, second := s.client(t, "acme"), client(t, contextOf(t, s, "acme@local-2"))
 	reachable := func(want string) error {
 		if out := tenantCommand(t, s, "acme", "clusters", "--no-headers"); strings.Join(strings.Fields(out),
 			" ") != "local true v1.37.1 local-2 "+want+" v1.37.1" {

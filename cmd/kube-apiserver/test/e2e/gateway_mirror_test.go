@@ -15,25 +15,18 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/kubetenant/kubetenant/tenant"
-	"github.com/kubetenant/kubetenant/test/localserver"
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
 // mirrorTenancy is the configuration of a gateway in front of two clusters. kubetenant records
 // in each Mirror the user that writes it. Mirror is the custom resource of examples/mirror. The
 // example controller belongs to the system tenant.
-const mirrorTenancy = `apiVersion: kubetenant.dev/v1alpha1
-kind: TenancyConfiguration
-authentication:
-  sources:
-  - { name: certs, x509: { clientCAFile: pki/ca.crt } }
-  - { name: tokens, tokenFile: { path: tokens.csv, defaultTenant: "" } }
+const mirrorTenancy = certificatesConfig + `  - { name: tokens, tokenFile: { path: tokens.csv, defaultTenant: "" } }
 admission: { binding: { kinds: [ { group: example.com, kind: Mirror } ] } }
 gateway:
   clusters:
@@ -48,29 +41,17 @@ gateway:
 // copy fails if the owner may not write in the second cluster.
 func TestGatewayMirror(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	for name, text := range map[string]string{
+	s := startServer(t, map[string]string{
 		"tenancy.yaml": mirrorTenancy,
 		"tokens.csv":   "mirror-token,mirror,u1,,,system\nalice-token,alice,u2,,,acme\nbob-token,bob,u3,,,globex\n",
-	} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	s := start(t, dir, "--gateway", "--clusters", "2")
-	prepare(t, s)
+	}, "--gateway", "--clusters", "2")
+	s.prepare(t)
 	for _, context := range []string{"admin", "admin@local-2"} {
 		for _, file := range []string{"manifests/tenants.yaml", "mirror/cluster.yaml"} {
-			if out, err := kubectl(t, s, "admin", "--context", context, "apply", "-f",
-				"../../../../examples/"+file); err != nil {
-				t.Fatal(out)
-			}
+			s.mustKubectl(t, "admin", "--context", context, "apply", "-f", "../../../../examples/"+file)
 		}
 	}
-	if out, err := kubectl(t, s, "admin", "wait", "--for=condition=Established", "--timeout=60s",
-		"crd/mirrors.example.com"); err != nil {
-		t.Fatal(out)
-	}
+	s.mustKubectl(t, "admin", "wait", "--for=condition=Established", "--timeout=60s", "crd/mirrors.example.com")
 	log := runMirror(t, s)
 	as := func(token, cluster string) *rest.Config {
 		c := withToken(contextOf(t, s, strings.TrimSuffix("acme@"+cluster, "@")), token)
@@ -83,10 +64,7 @@ func TestGatewayMirror(t *testing.T) {
 		return err
 	})
 	mirror := func(token, namespace, name string) {
-		d, err := dynamic.NewForConfig(as(token, ""))
-		if err != nil {
-			t.Fatal(err)
-		}
+		d := dynamicClient(t, as(token, ""))
 		m := &unstructured.Unstructured{Object: map[string]any{
 			"apiVersion": "example.com/v1",
 			"kind":       "Mirror",
@@ -124,10 +102,7 @@ func TestGatewayMirror(t *testing.T) {
 		t.Fatal(err)
 	}
 	mirror("bob-token", "globex--shop", "settings") // the namespace does not exist in the other cluster
-	objects, err := dynamic.NewForConfig(as("bob-token", ""))
-	if err != nil {
-		t.Fatal(err)
-	}
+	objects := dynamicClient(t, as("bob-token", ""))
 	waittest.Until(t, func() error {
 		m, err := objects.Resource(mirrorsResource).Namespace("globex--shop").Get(t.Context(),
 			"settings", metav1.GetOptions{})
@@ -146,9 +121,9 @@ var mirrorsResource = schema.GroupVersionResource{Group: "example.com", Version:
 
 // runMirror runs the example controller until the test ends. It returns the path of the
 // controller's log.
-func runMirror(t *testing.T, s *localserver.Server) (log string) {
+func runMirror(t *testing.T, s *server) (log string) {
 	t.Helper()
-	gateway := config(t, s, "acme")
+	gateway := s.config(t, "acme")
 	c := clientcmdapi.NewConfig()
 	c.Clusters["c"] = &clientcmdapi.Cluster{Server: gateway.Host, CertificateAuthorityData: gateway.CAData}
 	c.AuthInfos["u"] = &clientcmdapi.AuthInfo{Token: "mirror-token"}

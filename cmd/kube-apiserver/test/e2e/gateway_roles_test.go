@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -19,11 +18,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
-	"github.com/kubetenant/kubetenant/test/localserver"
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
@@ -56,14 +53,11 @@ subjects: [ { apiGroup: rbac.authorization.k8s.io, kind: Group, name: "tenant:ac
 // grantsApply checks that a request to another tenant's namespace requires both an AccessGrant and
 // a role of the cluster. It also checks that a watch that requires the grant ends when the grant is
 // deleted.
-func grantsApply(t *testing.T, s *localserver.Server) {
-	apply(t, s, grantRights)
-	apply(t, s, moreRoles)
-	globex, err := dynamic.NewForConfig(config(t, s, "globex"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := &grantsFixture{s: s, acme: client(t, config(t, s, "acme")), globex: globex}
+func grantsApply(t *testing.T, s *server) {
+	s.apply(t, grantRights)
+	s.apply(t, moreRoles)
+	globex := s.dynamic(t, "globex")
+	w := &grantsFixture{s: s, acme: s.client(t, "acme"), globex: globex}
 	closed := func() error {
 		if _, err := w.acme.CoreV1().ConfigMaps("globex--shop").List(t.Context(),
 			metav1.ListOptions{}); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "tenant boundary") {
@@ -110,18 +104,15 @@ func grantsApply(t *testing.T, s *localserver.Server) {
 // constrainedImpersonation checks that tenants have the same access if the gateway's impersonator
 // has only the roles of constrained impersonation (KEP-5284). The impersonator then does not have
 // the verb impersonate, which is not constrained.
-func constrainedImpersonation(t *testing.T, s *localserver.Server, write func(name, text string)) {
+func constrainedImpersonation(t *testing.T, s *server) {
 	tenancy := strings.Replace(gatewayTenancy, "gateway-impersonator.kubeconfig }",
 		"gateway-impersonator.kubeconfig, mode: Constrained }\n    identity: { withUID: true }", 1)
-	write("constrained.yaml", tenancy)
+	s.write(t, "constrained.yaml", tenancy)
 	out := filepath.Join(t.TempDir(), "out")
 	run(t, "kubetenant-gateway", "generate", "--config", filepath.Join(s.Dir, "constrained.yaml"), "--image",
 		"example.com/kubetenant-gateway:1", "--out", out)
-	roles, err := os.ReadFile(filepath.Join(out, "clusters", "local.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	alice := withToken(config(t, s, "acme"), "CANARY-token") // a user with a UID
+	roles := readFile(t, filepath.Join(out, "clusters", "local.yaml"))
+	alice := withToken(s.config(t, "acme"), "CANARY-token") // a user with a UID
 	acme := client(t, alice)
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
@@ -142,9 +133,9 @@ func constrainedImpersonation(t *testing.T, s *localserver.Server, write func(na
 		}
 		unnoticed <- nil
 	}()
-	apply(t, s, string(roles))
-	write("tenancy.yaml", tenancy)
-	admin, as := client(t, config(t, s, "admin")), rest.CopyConfig(alice)
+	s.apply(t, roles)
+	s.write(t, "tenancy.yaml", tenancy)
+	admin, as := s.client(t, "admin"), rest.CopyConfig(alice)
 	as.Impersonate = rest.ImpersonationConfig{UserName: "system:serviceaccount:acme--web:robot"}
 	waittest.Until(t, func() error { // until the gateway uses the new configuration
 		if _, err := client(t, as).CoreV1().Pods("acme--web").List(t.Context(),

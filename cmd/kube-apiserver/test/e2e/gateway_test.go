@@ -26,7 +26,6 @@ import (
 	"github.com/kubetenant/kubetenant/internal/cli/installation"
 	"github.com/kubetenant/kubetenant/internal/cli/isolation"
 	"github.com/kubetenant/kubetenant/internal/fairuse"
-	"github.com/kubetenant/kubetenant/test/localserver"
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
@@ -57,33 +56,23 @@ gateway:
 `
 
 // startGateway starts upstream's kube-apiserver without any flag of kubetenant, and the gateway in
-// front of it. The function write replaces a file that the gateway reads.
-func startGateway(t *testing.T) (s *localserver.Server, write func(name, text string)) {
+// front of it.
+func startGateway(t *testing.T) *server {
 	t.Helper()
-	dir := t.TempDir()
-	write = func(name, text string) {
-		t.Helper()
-		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path+".new", []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Rename(path+".new", path); err != nil {
-			t.Fatal(err)
-		}
-	}
-	write("tenancy.yaml", gatewayTenancy)
-	write("revoked.yaml", noRevocations)
-	write("tokens.csv", "CANARY-token,alice,u1,\"dev\",,acme\n")
-	write("audit-policy.yaml", "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [ { level: Metadata } ]\n")
-	return start(t, dir, "--gateway"), write
+	return startServer(t, map[string]string{
+		"tenancy.yaml":      gatewayTenancy,
+		"revoked.yaml":      noRevocations,
+		"tokens.csv":        "CANARY-token,alice,u1,\"dev\",,acme\n",
+		"audit-policy.yaml": auditPolicy,
+	}, "--gateway")
 }
 
 // TestGateway checks requests of tenants through the gateway. The kube-apiserver behind it is not
 // configured for tenants.
 func TestGateway(t *testing.T) {
 	t.Parallel()
-	s, write := startGateway(t)
-	prepare(t, s)
+	s := startGateway(t)
+	s.prepare(t)
 	t.Run("namespaces are filtered", func(t *testing.T) { namespacesAreFiltered(t, s) })
 	t.Run("a namespace from a file", func(t *testing.T) { namespaceIsApplied(t, s) })
 	t.Run("self reviews agree", func(t *testing.T) { selfReviewsAgree(t, s) })
@@ -91,7 +80,7 @@ func TestGateway(t *testing.T) {
 	t.Run("impersonation by a caller", func(t *testing.T) { impersonationNeedsBothDecisions(t, s) })
 	t.Run("lists over all namespaces", func(t *testing.T) { listsAreLimited(t, s) })
 	t.Run("kubectl connects", func(t *testing.T) { kubectlConnects(t, s) })
-	t.Run("streams end", func(t *testing.T) { streamsEnd(t, s, write) })
+	t.Run("streams end", func(t *testing.T) { streamsEnd(t, s) })
 	t.Run("reviews are delegated", func(t *testing.T) {
 		delegateReviews(t, s)
 		reviewsAreDelegated(t, s)
@@ -101,30 +90,30 @@ func TestGateway(t *testing.T) {
 	t.Run("around the gateway", func(t *testing.T) { bypassIsDenied(t, s) })
 	t.Run("without the webhooks", func(t *testing.T) { unverifiedLabels(t, s) })
 	t.Run("grants", func(t *testing.T) { grantsApply(t, s) })
-	t.Run("constrained impersonation", func(t *testing.T) { constrainedImpersonation(t, s, write) })
+	t.Run("constrained impersonation", func(t *testing.T) { constrainedImpersonation(t, s) })
 	t.Run("fair use", func(t *testing.T) { fairUseIsEnforced(t, s, fairuse.Limits{InFlight: 64, Watches: 200}) })
 	t.Run("the audit log", func(t *testing.T) { gatewayAudits(t, s) })
 }
 
 // serviceAccountTokensAreForwarded checks that the gateway accepts service account tokens of the
 // cluster and forwards them unchanged, and that it enforces the boundary for their callers.
-func serviceAccountTokensAreForwarded(t *testing.T, s *localserver.Server) {
-	admin := client(t, config(t, s, "admin"))
+func serviceAccountTokensAreForwarded(t *testing.T, s *server) {
+	admin := s.client(t, "admin")
 	account(t, admin, "acme--web")
 	token := request(t, admin, "acme--web", authenticationv1.TokenRequestSpec{})
-	robot := client(t, withToken(config(t, s, "acme"), token))
-	review, err := robot.AuthenticationV1().SelfSubjectReviews().Create(t.Context(),
-		&authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
-	if err != nil || review.Status.UserInfo.Username != "system:serviceaccount:acme--web:robot" ||
-		strings.Contains(strings.Join(review.Status.UserInfo.Groups, " "), "tenant:") {
-		t.Errorf("%+v, %v", review, err)
+	asRobot := withToken(s.config(t, "acme"), token)
+	robot := client(t, asRobot)
+	u, err := whoami(t.Context(), asRobot)
+	if err != nil || u.Username != "system:serviceaccount:acme--web:robot" ||
+		strings.Contains(strings.Join(u.Groups, " "), "tenant:") {
+		t.Errorf("%+v, %v", u, err)
 	}
 	if _, err := robot.CoreV1().Pods("globex--shop").List(t.Context(),
 		metav1.ListOptions{}); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "tenant boundary") {
 		t.Errorf("another tenant's namespace: %v", err)
 	}
 	for what, token := range map[string]string{"truncated": token[:len(token)-3], "unknown": "x"} {
-		if _, err := client(t, withToken(config(t, s, "acme"), token)).CoreV1().Pods("acme--web").List(t.Context(),
+		if _, err := client(t, withToken(s.config(t, "acme"), token)).CoreV1().Pods("acme--web").List(t.Context(),
 			metav1.ListOptions{}); !apierrors.IsUnauthorized(err) {
 			t.Errorf("%s token: %v", what, err)
 		}
@@ -133,9 +122,9 @@ func serviceAccountTokensAreForwarded(t *testing.T, s *localserver.Server) {
 
 // impersonationNeedsBothDecisions checks that a tenant's caller may impersonate a user only if both
 // the cluster's RBAC and the tenant boundary allow it.
-func impersonationNeedsBothDecisions(t *testing.T, s *localserver.Server) {
+func impersonationNeedsBothDecisions(t *testing.T, s *server) {
 	as := func(name string) error {
-		c := config(t, s, "acme")
+		c := s.config(t, "acme")
 		c.Impersonate = rest.ImpersonationConfig{UserName: name}
 		_, err := client(t, c).CoreV1().Pods("acme--web").List(t.Context(), metav1.ListOptions{})
 		return err
@@ -143,7 +132,7 @@ func impersonationNeedsBothDecisions(t *testing.T, s *localserver.Server) {
 	if err := as("bob"); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "cannot impersonate") {
 		t.Errorf("without an RBAC rule: %v", err)
 	}
-	admin := client(t, config(t, s, "admin"))
+	admin := s.client(t, "admin")
 	role := &rbacv1.ClusterRole{
 		ObjectMeta: metav1.ObjectMeta{Name: "acme-impersonates"},
 		Rules: []rbacv1.PolicyRule{
@@ -173,16 +162,16 @@ func impersonationNeedsBothDecisions(t *testing.T, s *localserver.Server) {
 // listsAreLimited checks that a tenant's list over all namespaces contains only objects of the
 // tenant. It also checks that the tenant cannot continue the list of another caller, or delete
 // objects in all namespaces.
-func listsAreLimited(t *testing.T, s *localserver.Server) {
+func listsAreLimited(t *testing.T, s *server) {
 	for name, namespace := range map[string]string{"acme": "acme--web", "globex": "globex--shop"} {
 		cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "of-" + name}}
-		if _, err := client(t, config(t, s, name)).CoreV1().ConfigMaps(namespace).Create(t.Context(),
+		if _, err := s.client(t, name).CoreV1().ConfigMaps(namespace).Create(t.Context(),
 			cm, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	waittest.Until(t, func() error { // until existing objects have the tenant label
-		all, err := client(t, config(t, s, "acme")).CoreV1().ConfigMaps("").List(t.Context(), metav1.ListOptions{})
+		all, err := s.client(t, "acme").CoreV1().ConfigMaps("").List(t.Context(), metav1.ListOptions{})
 		if err != nil {
 			return err
 		}
@@ -198,19 +187,19 @@ func listsAreLimited(t *testing.T, s *localserver.Server) {
 		}
 		return nil
 	})
-	root, err := client(t, config(t, s, "admin")).CoreV1().ConfigMaps("").List(t.Context(), metav1.ListOptions{Limit: 1})
+	root, err := s.client(t, "admin").CoreV1().ConfigMaps("").List(t.Context(), metav1.ListOptions{Limit: 1})
 	if err != nil || root.Continue == "" {
 		t.Fatalf("%+v, %v", root.ListMeta, err)
 	}
-	if all, err := client(t, config(t, s, "acme")).CoreV1().ConfigMaps("").List(t.Context(),
+	if all, err := s.client(t, "acme").CoreV1().ConfigMaps("").List(t.Context(),
 		metav1.ListOptions{Continue: root.Continue}); !apierrors.IsResourceExpired(err) {
 		t.Errorf("the rest of another caller's list: %d objects, %v", len(all.Items), err)
 	}
-	if err := client(t, config(t, s, "acme")).CoreV1().RESTClient().Delete().Resource("configmaps").
+	if err := s.client(t, "acme").CoreV1().RESTClient().Delete().Resource("configmaps").
 		Do(t.Context()).Error(); !apierrors.IsMethodNotSupported(err) {
 		t.Errorf("a deletion over all namespaces: %v", err)
 	}
-	if _, err := client(t, config(t, s, "globex")).CoreV1().ConfigMaps("globex--shop").Get(t.Context(),
+	if _, err := s.client(t, "globex").CoreV1().ConfigMaps("globex--shop").Get(t.Context(),
 		"of-globex", metav1.GetOptions{}); err != nil {
 		t.Errorf("another tenant's object: %v", err)
 	}
@@ -218,12 +207,12 @@ func listsAreLimited(t *testing.T, s *localserver.Server) {
 
 // rulesAreListed checks that "kubectl auth can-i --list" works for a namespace of the caller's
 // tenant, and is denied for a namespace of another tenant.
-func rulesAreListed(t *testing.T, s *localserver.Server) {
-	if out, err := kubectl(t, s, "acme", "auth", "can-i", "--list", "-n", "acme--web"); err != nil ||
+func rulesAreListed(t *testing.T, s *server) {
+	if out, err := s.kubectl(t, "acme", "auth", "can-i", "--list", "-n", "acme--web"); err != nil ||
 		!strings.Contains(out, "configmaps") || strings.Contains(out, "TenantGate") {
 		t.Errorf("%v: %s", err, out)
 	}
-	if out, err := kubectl(t, s, "acme", "auth", "can-i", "--list", "-n", "globex--shop"); err == nil ||
+	if out, err := s.kubectl(t, "acme", "auth", "can-i", "--list", "-n", "globex--shop"); err == nil ||
 		!strings.Contains(out, "does not belong to the caller's tenant") {
 		t.Errorf("another tenant's namespace: %s", out)
 	}
@@ -232,8 +221,8 @@ func rulesAreListed(t *testing.T, s *localserver.Server) {
 // bypassIsDenied checks that a caller that bypasses the gateway may not write, delete or connect in
 // another tenant's namespaces, even if its roles allow everything. It also checks that the tenant's
 // service account may not create a ClusterRole.
-func bypassIsDenied(t *testing.T, s *localserver.Server) {
-	admin := client(t, config(t, s, "admin"))
+func bypassIsDenied(t *testing.T, s *server) {
+	admin := s.client(t, "admin")
 	binding := &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: "robot-reaches-across"},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
@@ -259,8 +248,8 @@ func bypassIsDenied(t *testing.T, s *localserver.Server) {
 		}
 	}
 	robot := client(t,
-		withToken(config(t, s, "admin"), request(t, admin, "acme--web", authenticationv1.TokenRequestSpec{})))
-	someone := config(t, s, "admin")
+		withToken(s.config(t, "admin"), request(t, admin, "acme--web", authenticationv1.TokenRequestSpec{})))
+	someone := s.config(t, "admin")
 	someone.Impersonate = rest.ImpersonationConfig{UserName: "cloud:someone"}
 	waittest.Until(t, func() error { // until the binding takes effect
 		_, err := robot.CoreV1().ConfigMaps("globex--shop").Get(t.Context(), "there", metav1.GetOptions{})
@@ -316,14 +305,14 @@ func bypassIsDenied(t *testing.T, s *localserver.Server) {
 
 // unverifiedLabels checks that tenants may neither write Namespaces nor list objects of all
 // namespaces while the admission webhook does not check all writes.
-func unverifiedLabels(t *testing.T, s *localserver.Server) {
-	admin := client(t, config(t, s, "admin"))
+func unverifiedLabels(t *testing.T, s *server) {
+	admin := s.client(t, "admin")
 	hooks := admin.AdmissionregistrationV1().ValidatingWebhookConfigurations()
 	original, err := hooks.Get(t.Context(), "kubetenant", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	acme := client(t, config(t, s, "acme"))
+	acme := s.client(t, "acme")
 	writes := func() error {
 		_, err := acme.CoreV1().Namespaces().Create(t.Context(),
 			&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "acme--forged"}},
@@ -361,26 +350,22 @@ func unverifiedLabels(t *testing.T, s *localserver.Server) {
 
 // gatewayAudits checks that the audit log contains the caller, the impersonated user, the decision
 // and a rejected request. No token may be in the audit log or in the gateway's log.
-func gatewayAudits(t *testing.T, s *localserver.Server) {
-	alice := client(t, withToken(config(t, s, "acme"), "CANARY-token"))
+func gatewayAudits(t *testing.T, s *server) {
+	alice := client(t, withToken(s.config(t, "acme"), "CANARY-token"))
 	_, _ = alice.CoreV1().Pods("globex--shop").List(t.Context(), metav1.ListOptions{}) // denied
-	_, _ = client(t, withToken(config(t, s, "acme"), "CANARY-not-known")).CoreV1().Pods("acme--web").List(t.Context(),
+	_, _ = client(t, withToken(s.config(t, "acme"), "CANARY-not-known")).CoreV1().Pods("acme--web").List(t.Context(),
 		metav1.ListOptions{})
-	log, err := os.ReadFile(filepath.Join(s.Dir, "audit.log"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	log := s.read(t, "audit.log")
 	for _, word := range []string{
 		`"username":"alice"`, `"authorization.kubetenant.dev/decision":"deny"`, `"impersonatedUser":{"username":"bob"`,
 		`"code":401`,
 	} {
-		if !bytes.Contains(log, []byte(word)) {
+		if !strings.Contains(log, word) {
 			t.Errorf("the audit log does not contain %s", word)
 		}
 	}
-	more, err := os.ReadFile(filepath.Join(s.Dir, "kubetenant-gateway.log"))
-	if err != nil || bytes.Contains(append(log, more...), []byte("CANARY")) {
-		t.Errorf("a log contains a token or cannot be read: %v", err)
+	if strings.Contains(log+s.read(t, "kubetenant-gateway.log"), "CANARY") {
+		t.Error("a log contains a token")
 	}
 }
 
@@ -388,19 +373,17 @@ func gatewayAudits(t *testing.T, s *localserver.Server) {
 // objects through the gateway. It runs the attacks of [isolation.Run].
 func TestGatewayIsolation(t *testing.T) {
 	t.Parallel()
-	s, write := startGateway(t)
-	apply(t, s, definitions)
+	s := startGateway(t)
+	s.apply(t, definitions)
 	aggregated(t, s)
-	verifyAtTheGateway(t, s, write)
-	if out, err := kubectl(t, s, "admin", "wait", "--for=condition=Established", "--timeout=60s",
-		"crd/widgets.example.com", "crd/gadgets.example.com"); err != nil {
-		t.Fatal(out)
-	}
+	verifyAtTheGateway(t, s)
+	s.mustKubectl(t, "admin", "wait", "--for=condition=Established", "--timeout=60s",
+		"crd/widgets.example.com", "crd/gadgets.example.com")
 	report, err := isolation.Run(t.Context(), isolation.Options{
-		Admin:   config(t, s, "admin"),
+		Admin:   s.config(t, "admin"),
 		Tenants: [2]string{"acme", "globex"},
-		User:    config(t, s, "acme"),
-		Through: config(t, s, "acme"),
+		User:    s.config(t, "acme"),
+		Through: s.config(t, "acme"),
 		Mode:    installation.Gateway,
 	})
 	if err != nil {
@@ -420,12 +403,9 @@ func TestGatewayIsolation(t *testing.T) {
 func TestGatewayPage(t *testing.T) {
 	t.Parallel()
 	const page = "../../../../docs/gateway.md"
-	text, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := readFile(t, page)
 	var clusters []int
-	for _, block := range strings.Split(string(text), "```yaml\n")[1:] {
+	for _, block := range strings.Split(text, "```yaml\n")[1:] {
 		config, _, _ := strings.Cut(block, "```")
 		if !strings.Contains(config, "kind: "+configv1alpha1.KindTenancyConfiguration+"\n") {
 			continue
@@ -440,13 +420,8 @@ func TestGatewayPage(t *testing.T) {
 	if !slices.Equal(clusters, []int{1, 2}) {
 		t.Errorf("got configurations with %d clusters; want one with 1 and one with 2", clusters)
 	}
+	s := startServer(t, map[string]string{"tenancy.yaml": pageTenancy + viewsOfPage(t, text)}, "--gateway")
 	dir := t.TempDir()
-	views := viewsOfPage(t, string(text))
-	if err := os.WriteFile(filepath.Join(dir, "tenancy.yaml"), []byte(pageTenancy+views), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	s := start(t, dir, "--gateway")
-	dir = t.TempDir()
 	examples, err := filepath.Abs("../../../../examples")
 	if err != nil {
 		t.Fatal(err)

@@ -20,18 +20,12 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/kubetenant/kubetenant/test/localserver"
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
 // pageTenancy is the configuration of the gateway that runs the sessions of docs/gateway.md,
 // without its section views.
-const pageTenancy = `apiVersion: kubetenant.dev/v1alpha1
-kind: TenancyConfiguration
-authentication:
-  sources:
-  - { name: certs, x509: { clientCAFile: pki/ca.crt } }
-gateway:
+const pageTenancy = certificatesConfig + `gateway:
   clusters:
   - name: local
     root: true
@@ -59,15 +53,9 @@ func viewsOfPage(t *testing.T, page string) string {
 
 // objectsAreViewed checks that a tenant can get, list and watch the parts of cluster-scoped objects
 // that belong to its namespace, and nothing of another tenant's namespace.
-func objectsAreViewed(t *testing.T, s *localserver.Server) {
-	if out, err := kubectl(t, s, "admin", "apply", "-f",
-		"../../../../examples/manifests/trackers-definition.yaml"); err != nil {
-		t.Fatal(out)
-	}
-	admin, err := dynamic.NewForConfig(config(t, s, "admin"))
-	if err != nil {
-		t.Fatal(err)
-	}
+func objectsAreViewed(t *testing.T, s *server) {
+	s.mustKubectl(t, "admin", "apply", "-f", "../../../../examples/manifests/trackers-definition.yaml")
+	admin := s.dynamic(t, "admin")
 	source := admin.Resource(schema.GroupVersionResource{
 		Group:    "core.oam.dev",
 		Version:  "v1beta1",
@@ -117,11 +105,8 @@ func objectsAreViewed(t *testing.T, s *localserver.Server) {
 
 // objectsAreWatched checks that watches and informers get an event when an object gains or loses
 // its last entry in the namespace.
-func objectsAreWatched(t *testing.T, s *localserver.Server, source dynamic.ResourceInterface) {
-	client, err := dynamic.NewForConfig(viewConfig(t, s, "acme"))
-	if err != nil {
-		t.Fatal(err)
-	}
+func objectsAreWatched(t *testing.T, s *server, source dynamic.ResourceInterface) {
+	client := dynamicClient(t, viewConfig(t, s, "acme"))
 	informer := dynamicinformer.NewFilteredDynamicInformer(client, viewResource, "acme--web", 0, cache.Indexers{}, nil)
 	go informer.Informer().Run(t.Context().Done())
 	awaitKeys := func(want string) {
@@ -178,19 +163,16 @@ var viewResource = schema.GroupVersionResource{
 }
 
 // viewConfig returns the client configuration that the named caller uses to read views.
-func viewConfig(t *testing.T, s *localserver.Server, name string) *rest.Config {
+func viewConfig(t *testing.T, s *server, name string) *rest.Config {
 	t.Helper()
-	c := config(t, s, name)
+	c := s.config(t, name)
 	c.Host = strings.TrimSuffix(c.Host, "/") + "/clusters/local/gateway"
 	return c
 }
 
 func viewOf(t *testing.T, c *rest.Config, namespace string) dynamic.ResourceInterface {
 	t.Helper()
-	client, err := dynamic.NewForConfig(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := dynamicClient(t, c)
 	return client.Resource(viewResource).Namespace(namespace)
 }
 

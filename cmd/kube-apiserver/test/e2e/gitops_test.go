@@ -24,7 +24,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kubetenant/kubetenant/test/localserver"
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
@@ -95,14 +94,11 @@ type gitops struct {
 // applyRepeatedly checks that a tool can apply the platform team's file repeatedly without
 // changing fields that other clients write. It also checks that a commit that removes the
 // Tenant from the file deletes none of the tenant's objects.
-func (g *gitops) applyRepeatedly(t *testing.T, s *localserver.Server) {
-	manifest, err := os.ReadFile(platformManifest)
-	if err != nil {
-		t.Fatal(err)
-	}
-	g.sync(string(manifest))
+func (g *gitops) applyRepeatedly(t *testing.T, s *server) {
+	manifest := readFile(t, platformManifest)
+	g.sync(manifest)
 	waittest.Until(t, func() error {
-		out, err := kubectl(t, s, "admin", "get", "networkpolicies,rolebindings", "-n", "acme--web", "-l",
+		out, err := s.kubectl(t, "admin", "get", "networkpolicies,rolebindings", "-n", "acme--web", "-l",
 			"kubetenant.dev/managed", "-o", "name")
 		if want := "networkpolicy.networking.k8s.io/own-tenant-only\n" +
 			"rolebinding.rbac.authorization.k8s.io/kubetenant:admins\n"; err != nil || out != want {
@@ -111,7 +107,7 @@ func (g *gitops) applyRepeatedly(t *testing.T, s *localserver.Server) {
 		return nil
 	})
 	waittest.Until(t, func() error {
-		out, err := kubectl(t, s, "admin", "get", "tenant", "acme", "-o",
+		out, err := s.kubectl(t, "admin", "get", "tenant", "acme", "-o",
 			`jsonpath={.status.conditions[?(@.type=="Ready")].status} {.status.quota} {.status.namespaces.prepared} `+
 				`{.metadata.finalizers}`)
 		if err != nil || out != `True acme 1 ["kubetenant.dev/tenant"]` {
@@ -119,35 +115,30 @@ func (g *gitops) applyRepeatedly(t *testing.T, s *localserver.Server) {
 		}
 		return nil
 	})
-	if out, err := exec.CommandContext(t.Context(), binary(t, "kubectl-tenant"), "suspend", "acme", "--read-only",
-		"--kubeconfig", s.Kubeconfig("admin")).CombinedOutput(); err != nil { // #nosec G204 -- our own binary
-		t.Fatalf("%s", out)
+	if out, err := s.tenant(t, "admin", "suspend", "acme", "--read-only"); err != nil {
+		t.Fatal(out)
 	}
 	written := func() string {
 		t.Helper()
-		out, err := kubectl(t, s, "admin", "get", "tenants/acme", "namespacetemplates/std", "namespaces/acme--web", "-o",
+		return s.mustKubectl(t, "admin", "get", "tenants/acme", "namespacetemplates/std", "namespaces/acme--web", "-o",
 			"jsonpath={.items[*].metadata.resourceVersion} {.items[0].spec.suspension}")
-		if err != nil {
-			t.Fatal(out)
-		}
-		return out
 	}
 	waittest.Until(t, func() error {
-		if out, err := kubectl(t, s, "admin", "get", "tenant", "acme", "-o",
+		if out, err := s.kubectl(t, "admin", "get", "tenant", "acme", "-o",
 			`jsonpath={.status.conditions[?(@.type=="Suspended")].status}`); err != nil || out != "True" {
 			return fmt.Errorf("suspended: %s", out)
 		}
 		return nil
 	})
 	before := written()
-	g.sync(string(manifest) + "# the same\n")
-	g.sync(string(manifest) + "# and again\n")
+	g.sync(manifest + "# the same\n")
+	g.sync(manifest + "# and again\n")
 	if after := written(); after != before || !strings.HasSuffix(after, "ReadOnly") {
 		t.Errorf("a commit without changes updates objects: %s, was %s", after, before)
 	}
-	g.sync(strings.Replace(string(manifest), "pods: 100", "pods: 50", 1))
+	g.sync(strings.Replace(manifest, "pods: 100", "pods: 50", 1))
 	waittest.Until(t, func() error {
-		if out, err := kubectl(t, s, "admin", "get", "tenantquota", "acme", "-o", "jsonpath={.spec.hard.pods}"); err != nil ||
+		if out, err := s.kubectl(t, "admin", "get", "tenantquota", "acme", "-o", "jsonpath={.spec.hard.pods}"); err != nil ||
 			out != "50" {
 			return fmt.Errorf("the quota: %s", out)
 		}
@@ -158,11 +149,11 @@ func (g *gitops) applyRepeatedly(t *testing.T, s *localserver.Server) {
 	}
 
 	// A commit that removes the Tenant from the file deletes none of the tenant's objects.
-	template, _, _ := strings.Cut(string(manifest), "---\n# The tenant")
+	template, _, _ := strings.Cut(manifest, "---\n# The tenant")
 	g.sync(template)
 	waittest.Until(t, g.refused)
 	for _, object := range []string{"tenant/acme", "tenantquota/acme"} {
-		if out, err := kubectl(t, s, "admin", "get", object, "-o", "jsonpath={.metadata.deletionTimestamp}"); err != nil ||
+		if out, err := s.kubectl(t, "admin", "get", object, "-o", "jsonpath={.metadata.deletionTimestamp}"); err != nil ||
 			out != "" {
 			t.Errorf("a commit without the Tenant deletes %s: %s", object, out)
 		}
@@ -174,15 +165,11 @@ func (g *gitops) applyRepeatedly(t *testing.T, s *localserver.Server) {
 func TestGitOpsFlux(t *testing.T) {
 	t.Parallel()
 	controller := gitopsTool(t, "kustomize-controller")
-	s := start(t, t.TempDir())
+	s := startServer(t, nil)
 	for _, crds := range []string{"flux-kustomize", "flux-source"} {
-		if out, err := kubectl(t, s, "admin", "apply", "--server-side", "-f", gitopsTool(t, crds)); err != nil {
-			t.Fatal(out)
-		}
+		s.mustKubectl(t, "admin", "apply", "--server-side", "-f", gitopsTool(t, crds))
 	}
-	if out, err := kubectl(t, s, "admin", "create", "namespace", "flux-system"); err != nil {
-		t.Fatal(out)
-	}
+	s.mustKubectl(t, "admin", "create", "namespace", "flux-system")
 	var mu sync.Mutex
 	artifacts := map[string][]byte{}
 	source := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -193,16 +180,16 @@ func TestGitOpsFlux(t *testing.T) {
 	t.Cleanup(source.Close)
 	runTool(t, s.Kubeconfig("admin"), controller, "--metrics-addr=127.0.0.1:0",
 		"--health-addr=127.0.0.1:0", "--log-level=info")
-	apply(t, s,
+	s.apply(t,
 		`{ apiVersion: source.toolkit.fluxcd.io/v1, kind: GitRepository, metadata: { name: platform, `+
 			`namespace: flux-system }, spec: { interval: 1h, url: "https://example.com/platform" } }`)
-	apply(t, s,
+	s.apply(t,
 		`{ apiVersion: kustomize.toolkit.fluxcd.io/v1, kind: Kustomization,
   metadata: { name: platform, namespace: flux-system },
   spec: { interval: 1h, retryInterval: 2s, timeout: 1m, prune: true, wait: true, path: ./,
   sourceRef: { kind: GitRepository, name: platform } } }`)
 	ready := func() (status, revision, message string) {
-		out, _ := kubectl(t, s, "admin", "get", "kustomization", "platform", "-n", "flux-system", "-o",
+		out, _ := s.kubectl(t, "admin", "get", "kustomization", "platform", "-n", "flux-system", "-o",
 			`jsonpath={.status.conditions[?(@.type=="Ready")].status}|{.status.lastAttemptedRevision}|`+
 				`{.status.conditions[?(@.type=="Ready")].message}`)
 		parts := append(strings.SplitN(out, "|", 3), "", "", "")
@@ -240,10 +227,8 @@ func TestGitOpsFlux(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if out, err := kubectl(t, s, "admin", "patch", "gitrepository", "platform", "-n", "flux-system",
-			"--subresource=status", "--type=merge", "-p", string(status)); err != nil {
-			t.Fatal(out)
-		}
+		s.mustKubectl(t, "admin", "patch", "gitrepository", "platform", "-n", "flux-system",
+			"--subresource=status", "--type=merge", "-p", string(status))
 		lost := !strings.Contains(manifest, "kind: Tenant\n")
 		waittest.Until(t, func() error {
 			if status, at, message := ready(); at != revision || status == "Unknown" || !lost && status != "True" {
@@ -289,7 +274,7 @@ func tarball(t *testing.T, manifest string) []byte {
 func TestGitOpsArgo(t *testing.T) {
 	t.Parallel()
 	agent := gitopsTool(t, "argo-agent")
-	s := start(t, t.TempDir())
+	s := startServer(t, nil)
 	repository := t.TempDir()
 	git := func(args ...string) {
 		t.Helper()
@@ -344,9 +329,7 @@ func TestGitOpsArgo(t *testing.T) {
 	}
 	g := &gitops{sync: func(manifest string) {
 		t.Helper()
-		if err := os.WriteFile(filepath.Join(repository, "platform.yaml"), []byte(manifest), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		writeFile(t, filepath.Join(repository, "platform.yaml"), manifest)
 		git("add", ".")
 		git("commit", "-q", "-m", "platform")
 		trigger()

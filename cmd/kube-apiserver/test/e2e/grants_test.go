@@ -7,8 +7,6 @@ import (
 	"bytes"
 	"fmt"
 	"net/url"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -27,7 +25,6 @@ import (
 
 	"github.com/kubetenant/kubetenant/authz/accessgrant"
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
-	"github.com/kubetenant/kubetenant/test/localserver"
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
@@ -48,7 +45,7 @@ func grantOf(name string, verbs []any, resources ...any) *unstructured.Unstructu
 
 // grantsFixture contains a server and the clients that the tests of AccessGrants use.
 type grantsFixture struct {
-	s             *localserver.Server
+	s             *server
 	acme          *kubernetes.Clientset
 	globex, admin dynamic.Interface
 }
@@ -100,30 +97,14 @@ rules: [ { apiGroups: [kubetenant.dev], resources: [accessgrants, accessgrants/s
 // its grantor.
 func TestGrants(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	s := start(t, dir)
-	settings := filepath.Join(dir, "tenancy.yaml")
-	text, err := os.ReadFile(settings)
-	if err == nil { // a later tenant may then own a namespace of the same name
-		err = os.WriteFile(settings, append(text, "admission: { namespace: { namespacePrefix: None } }\n"...), 0o600)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := startServer(t, nil)
+	// A later tenant may then own a namespace of the same name.
+	s.write(t, "tenancy.yaml", s.read(t, "tenancy.yaml")+"admission: { namespace: { namespacePrefix: None } }\n")
 	// Wait for the reload of the configuration, because it interrupts requests that a grant allows.
 	waittest.Until(t, func() error { return newVersions(t, s, "tenancy.yaml", "success", 1) })
-	prepare(t, s)
-	apply(t, s, grantRights)
-	w := &grantsFixture{s: s, acme: client(t, config(t, s, "acme"))}
-	for name, into := range map[string]*dynamic.Interface{"globex": &w.globex, "admin": &w.admin} {
-		t.Run(name, func(t *testing.T) {
-			c, err := dynamic.NewForConfig(config(t, s, name))
-			if err != nil {
-				t.Fatal(err)
-			}
-			*into = c
-		})
-	}
+	s.prepare(t)
+	s.apply(t, grantRights)
+	w := &grantsFixture{s: s, acme: s.client(t, "acme"), globex: s.dynamic(t, "globex"), admin: s.dynamic(t, "admin")}
 	if w.mayRead(t) {
 		t.Fatal("acme reads without a grant")
 	}
@@ -270,21 +251,14 @@ func grantEndsWithGrantorsRight(
 		t.Fatal(err)
 	}
 	w.awaitReads(t, true)
-	if out, err := kubectl(t, w.s, "admin", "delete", "clusterrolebinding", "tenant-admin"); err != nil {
-		t.Fatal(out)
-	}
-	if out, err := kubectl(t, w.s, "admin", "annotate", "-n", "globex--shop",
-		"accessgrants/lost", "look=again"); err != nil {
-		t.Fatal(out)
-	}
+	w.s.mustKubectl(t, "admin", "delete", "clusterrolebinding", "tenant-admin")
+	w.s.mustKubectl(t, "admin", "annotate", "-n", "globex--shop", "accessgrants/lost", "look=again")
 	w.awaitReads(t, false)
-	if out, err := kubectl(t, w.s, "admin", "get", "-n", "globex--shop", "accessgrants/lost"); err != nil ||
+	if out, err := w.s.kubectl(t, "admin", "get", "-n", "globex--shop", "accessgrants/lost"); err != nil ||
 		!strings.Contains(out, "False") || !strings.Contains(out, "LAST USED") {
 		t.Errorf("get = %v %s", err, out)
 	}
-	if out, err := kubectl(t, w.s, "admin", "apply", "-f", "../../../../examples/manifests/tenants.yaml"); err != nil {
-		t.Fatal(out)
-	}
+	w.s.mustKubectl(t, "admin", "apply", "-f", "../../../../examples/manifests/tenants.yaml")
 	if err := w.admin.Resource(accessGrants).Namespace("globex--shop").Delete(t.Context(),
 		"lost", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
@@ -301,15 +275,11 @@ func grantsEndWithTheNamespace(
 	if _, err := create(t, grantOf("old", []any{"get", "list"}, "configmaps")); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := kubectl(t, w.s, "globex", "create", "rolebinding", "old", "-n", "globex--shop",
-		"--clusterrole=view", "--user=stranger"); err != nil {
-		t.Fatal(out)
-	}
+	w.s.mustKubectl(t, "globex", "create", "rolebinding", "old", "-n", "globex--shop",
+		"--clusterrole=view", "--user=stranger")
 	w.awaitReads(t, true)
-	if out, err := kubectl(t, w.s, "admin", "delete", "ns", "globex--shop"); err != nil {
-		t.Fatal(out)
-	}
-	admin := client(t, config(t, w.s, "admin"))
+	w.s.mustKubectl(t, "admin", "delete", "ns", "globex--shop")
+	admin := w.s.client(t, "admin")
 	ns := &corev1.Namespace{
 		ObjectMeta: metav1.ObjectMeta{Name: "globex--shop", Labels: map[string]string{"kubetenant.dev/tenant": "initech"}},
 	}
@@ -319,10 +289,10 @@ func grantsEndWithTheNamespace(
 	if w.mayRead(t) {
 		t.Error("a grant of the former owner still applies")
 	}
-	if out, err := kubectl(t, w.s, "globex", "get", "configmaps", "-n", "globex--shop"); err == nil {
+	if out, err := w.s.kubectl(t, "globex", "get", "configmaps", "-n", "globex--shop"); err == nil {
 		t.Errorf("the former owner reads: %s", out)
 	}
-	if out, err := kubectl(t, w.s, "admin", "auth", "can-i", "get", "pods", "-n", "globex--shop", "--as=stranger",
+	if out, err := w.s.kubectl(t, "admin", "auth", "can-i", "get", "pods", "-n", "globex--shop", "--as=stranger",
 		"--as-group=tenant:initech"); err == nil {
 		t.Errorf("a binding of the former owner still applies: %s", out)
 	}
@@ -336,10 +306,7 @@ func testAnnounced(
 	w *grantsFixture,
 	create func(*testing.T, *unstructured.Unstructured) (*unstructured.Unstructured, error),
 ) {
-	c, err := dynamic.NewForConfig(config(t, w.s, "acme"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := w.s.dynamic(t, "acme")
 	toAcme := accessgrant.AnnouncedSelector(tenanttest.ID(t, "acme")).String()
 	for name, change := range map[string]func(spec map[string]any){
 		"announced":     func(spec map[string]any) { spec["announce"] = true },

@@ -21,7 +21,6 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/kubetenant/kubetenant/tenant"
-	"github.com/kubetenant/kubetenant/test/localserver"
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
@@ -212,27 +211,22 @@ func TestImpersonation(t *testing.T) {
 			t.Run(mode+", ConstrainedImpersonation="+gate, func(t *testing.T) {
 				t.Parallel()
 				dir := t.TempDir()
-				policy, log := filepath.Join(dir, "audit-policy.yaml"), filepath.Join(dir, "audit.log")
-				if err := os.WriteFile(policy,
-					[]byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [ { level: Metadata } ]\n"), 0o600); err != nil {
-					t.Fatal(err)
-				}
-				s := start(t, dir, "--", "--feature-gates=ConstrainedImpersonation="+gate,
-					"--audit-policy-file="+policy, "--audit-log-path="+log, "--audit-log-mode=blocking")
-				prepare(t, s)
+				s := newServer(t, dir, append([]string{"--", "--feature-gates=ConstrainedImpersonation=" + gate},
+					auditFlags(t, dir, auditPolicy)...)...)
+				s.prepare(t)
 				grantImpersonation(t, s, rights)
 				for _, i := range impersonations {
 					t.Run(i.name, func(t *testing.T) { tryImpersonation(t, s, i.header, i.ok, i.groups) })
 				}
-				bothActorsAreAudited(t, log)
+				bothActorsAreAudited(t, filepath.Join(dir, "audit.log"))
 			})
 		}
 	}
 }
 
-func grantImpersonation(t *testing.T, s *localserver.Server, rights []rbacv1.PolicyRule) {
+func grantImpersonation(t *testing.T, s *server, rights []rbacv1.PolicyRule) {
 	t.Helper()
-	admin := client(t, config(t, s, "admin")).RbacV1()
+	admin := s.client(t, "admin").RbacV1()
 	meta := metav1.ObjectMeta{Name: "impersonator"}
 	_, err := admin.ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{ObjectMeta: meta, Rules: rights},
 		metav1.CreateOptions{})
@@ -254,10 +248,10 @@ func grantImpersonation(t *testing.T, s *localserver.Server, rights []rbacv1.Pol
 
 // sendAsAcme sends a request of acme's admin with additional headers.
 func sendAsAcme(
-	ctx context.Context, t *testing.T, s *localserver.Server, header http.Header, method, path, body string,
+	ctx context.Context, t *testing.T, s *server, header http.Header, method, path, body string,
 ) (int, []byte) {
 	t.Helper()
-	hc, err := rest.HTTPClientFor(config(t, s, "acme"))
+	hc, err := rest.HTTPClientFor(s.config(t, "acme"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -279,7 +273,7 @@ func sendAsAcme(
 	return resp.StatusCode, out
 }
 
-func tryImpersonation(t *testing.T, s *localserver.Server, header http.Header, ok bool, groups []string) {
+func tryImpersonation(t *testing.T, s *server, header http.Header, ok bool, groups []string) {
 	const review = `{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview"}`
 	own := func() int {
 		code, _ := sendAsAcme(t.Context(), t, s, header, http.MethodGet, "/api/v1/namespaces/acme--web/configmaps", "")

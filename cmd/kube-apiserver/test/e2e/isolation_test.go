@@ -13,9 +13,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -25,7 +23,6 @@ import (
 
 	"github.com/kubetenant/kubetenant/internal/cli/installation"
 	"github.com/kubetenant/kubetenant/internal/cli/isolation"
-	"github.com/kubetenant/kubetenant/test/localserver"
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
@@ -54,21 +51,9 @@ spec:
     schema: { openAPIV3Schema: { type: object, x-kubernetes-preserve-unknown-fields: true } } } ]
 `
 
-// apply applies the given manifest as the admin.
-func apply(t *testing.T, s *localserver.Server, text string) {
-	t.Helper()
-	path := t.TempDir() + "/file.yaml"
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if out, err := kubectl(t, s, "admin", "apply", "-f", path); err != nil {
-		t.Fatal(out)
-	}
-}
-
 // aggregated starts an aggregated API server. It performs no authorization, as if it trusted every
 // request that kube-apiserver forwards.
-func aggregated(t *testing.T, s *localserver.Server) {
+func aggregated(t *testing.T, s *server) {
 	t.Helper()
 	verbs := []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"}
 	resources := metav1.APIResourceList{
@@ -104,7 +89,7 @@ func aggregated(t *testing.T, s *localserver.Server) {
 	if _, err := strconv.Atoi(port); err != nil {
 		t.Fatal(err)
 	}
-	apply(t, s, `
+	s.apply(t, `
 apiVersion: v1
 kind: Service
 metadata: { name: aggregated, namespace: kube-system }
@@ -117,10 +102,7 @@ spec: { group: aggregated.example.com, version: v1, groupPriorityMinimum: 100, v
 		`insecureSkipTLSVerify: true, service: { name: aggregated, namespace: kube-system, port: `+
 		port+` } }
 `)
-	if out, err := kubectl(t, s, "admin", "wait", "--for=condition=Available", "--timeout=60s",
-		"apiservice/v1.aggregated.example.com"); err != nil {
-		t.Fatal(out)
-	}
+	s.mustKubectl(t, "admin", "wait", "--for=condition=Available", "--timeout=60s", "apiservice/v1.aggregated.example.com")
 }
 
 // TestIsolation checks that no resource of the server lets a tenant access another tenant's
@@ -134,17 +116,15 @@ func TestWebhookIsolation(t *testing.T) { testIsolation(t, installation.Webhook,
 func testIsolation(t *testing.T, mode installation.Mode, args ...string) {
 	t.Helper()
 	t.Parallel()
-	s := start(t, t.TempDir(), args...)
-	apply(t, s, definitions)
+	s := startServer(t, nil, args...)
+	s.apply(t, definitions)
 	aggregated(t, s)
-	if out, err := kubectl(t, s, "admin", "wait", "--for=condition=Established", "--timeout=60s",
-		"crd/widgets.example.com", "crd/gadgets.example.com"); err != nil {
-		t.Fatal(out)
-	}
+	s.mustKubectl(t, "admin", "wait", "--for=condition=Established", "--timeout=60s",
+		"crd/widgets.example.com", "crd/gadgets.example.com")
 	report, err := isolation.Run(t.Context(), isolation.Options{
-		Admin:   config(t, s, "admin"),
+		Admin:   s.config(t, "admin"),
 		Tenants: [2]string{"acme", "globex"},
-		User:    config(t, s, "acme"),
+		User:    s.config(t, "acme"),
 		Mode:    mode,
 	})
 	if err != nil {
@@ -161,8 +141,7 @@ func testIsolation(t *testing.T, mode installation.Mode, args ...string) {
 	if mode != installation.CompiledIn {
 		return // the command behaves in the same way in each mode
 	}
-	out, err := verify(t, "--kubeconfig", s.Kubeconfig("admin"), "--api-group", "apps", "--api-group",
-		"rbac.authorization.k8s.io")
+	out, err := s.tenant(t, "admin", "verify-isolation", "--api-group", "apps", "--api-group", "rbac.authorization.k8s.io")
 	if err != nil || strings.Contains(out, "LEAKED:") || !strings.Contains(out, "deleting the temporary tenants") ||
 		!strings.Contains(out, "\nisolated: ") {
 		t.Errorf("verify-isolation: %v\n%s", err, out)
@@ -171,25 +150,17 @@ func testIsolation(t *testing.T, mode installation.Mode, args ...string) {
 	interrupted(t, s)
 }
 
-// verify runs "kubectl tenant verify-isolation".
-func verify(t *testing.T, args ...string) (string, error) {
-	t.Helper()
-	out, err := exec.CommandContext(t.Context(), binary(t, "kubectl-tenant"),
-		append([]string{"verify-isolation"}, args...)...).CombinedOutput()
-	return string(out), err
-}
-
 // nothingIsLeft checks that verify-isolation has left no object and no series in the server's
 // metrics.
-func nothingIsLeft(t *testing.T, s *localserver.Server) {
+func nothingIsLeft(t *testing.T, s *server) {
 	t.Helper()
 	const kinds = "ns,clusterroles,clusterrolebindings,tenants,tenantquotas,retiredtenants"
-	if out, err := kubectl(t, s, "admin", "get", kinds, "-o", "name"); err != nil || strings.Contains(out, "isolation") ||
+	if out, err := s.kubectl(t, "admin", "get", kinds, "-o", "name"); err != nil || strings.Contains(out, "isolation") ||
 		strings.Contains(out, "verify-") {
 		t.Errorf("left behind: %v\n%s", err, out)
 	}
 	waittest.Until(t, func() error { // the server deletes some metrics every ten seconds
-		out, err := kubectl(t, s, "admin", "get", "--raw", "/metrics")
+		out, err := s.metrics(t)
 		if err != nil {
 			return errors.New(out)
 		}
@@ -204,7 +175,7 @@ func nothingIsLeft(t *testing.T, s *localserver.Server) {
 
 // interrupted checks that verify-isolation deletes the objects that it created if it is
 // interrupted. It also checks that --clean-up deletes the objects of a killed run.
-func interrupted(t *testing.T, s *localserver.Server) {
+func interrupted(t *testing.T, s *server) {
 	t.Helper()
 	for _, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGKILL} {
 		cmd := exec.CommandContext(t.Context(), binary(t, "kubectl-tenant"), "verify-isolation", "--kubeconfig",
@@ -231,7 +202,7 @@ func interrupted(t *testing.T, s *localserver.Server) {
 				!strings.Contains(progressText, "everything that the run created was deleted") {
 				t.Errorf("interrupted: exit code %d\n%s", cmd.ProcessState.ExitCode(), progressText)
 			}
-		} else if out, err := verify(t, "--kubeconfig", s.Kubeconfig("admin"), "--clean-up"); err != nil ||
+		} else if out, err := s.tenant(t, "admin", "verify-isolation", "--clean-up"); err != nil ||
 			out != "runs cleaned up: 1\n" {
 			t.Errorf("--clean-up: %v\n%s", err, out)
 		}
@@ -242,39 +213,27 @@ func interrupted(t *testing.T, s *localserver.Server) {
 // verifyAtTheGateway checks that verify-isolation succeeds for an operator through the gateway. It
 // also checks that the command fails for the admin of the cluster behind the gateway, because the
 // cluster does not isolate tenants itself.
-func verifyAtTheGateway(t *testing.T, s *localserver.Server, write func(name, text string)) {
+func verifyAtTheGateway(t *testing.T, s *server) {
 	t.Helper()
-	out, err := verify(t, "--kubeconfig", s.Kubeconfig("admin"))
+	out, err := s.tenant(t, "admin", "verify-isolation")
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) || exit.ExitCode() != 2 || !strings.Contains(out, "only the gateway in front of it does") ||
 		strings.Count(out, "\n") != 1 {
 		t.Errorf("at the cluster itself: %v\n%s", err, out)
 	}
-	write("tokens.csv", "CANARY-token,alice,u1,\"dev\",,acme\nCANARY-operator,operator,u2,\"operators\",,system\n")
-	if out, err := kubectl(t, s, "admin", "create", "clusterrolebinding", "operators",
-		"--clusterrole=cluster-admin", "--group=operators"); err != nil {
-		t.Fatal(out)
-	}
-	gateway := config(t, s, "acme")
-	operator := filepath.Join(t.TempDir(), "operator.kubeconfig")
-	if err := os.WriteFile(operator,
-		fmt.Appendf(nil,
+	s.write(t, "tokens.csv", "CANARY-token,alice,u1,\"dev\",,acme\nCANARY-operator,operator,u2,\"operators\",,system\n")
+	s.mustKubectl(t, "admin", "create", "clusterrolebinding", "operators",
+		"--clusterrole=cluster-admin", "--group=operators")
+	gateway := s.config(t, "acme")
+	s.write(t, "operator.kubeconfig",
+		fmt.Sprintf(
 			`{"apiVersion":"v1","kind":"Config","current-context":"o",
 "contexts":[{"name":"o","context":{"cluster":"g","user":"o"}}],
 "clusters":[{"name":"g","cluster":{"server":%q,"certificate-authority-data":%q}}],
 "users":[{"name":"o","user":{"token":"CANARY-operator"}}]}`,
-			gateway.Host, base64.StdEncoding.EncodeToString(gateway.CAData)), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	waittest.Until(t, func() error {
-		out, err := exec.CommandContext(t.Context(), binary(t, "kubectl"), "--kubeconfig", operator,
-			"auth", "whoami").CombinedOutput()
-		if err != nil {
-			return errors.New(string(out))
-		}
-		return nil
-	})
-	out, err = verify(t, "--kubeconfig", operator, "--api-group", "apps")
+			gateway.Host, base64.StdEncoding.EncodeToString(gateway.CAData)))
+	s.awaitKubectl(t, "operator", "auth", "whoami")
+	out, err = s.tenant(t, "operator", "verify-isolation", "--api-group", "apps")
 	if err != nil || !strings.Contains(out, "deployment mode: gateway") || !strings.Contains(out, "\nisolated: ") {
 		t.Errorf("at the gateway: %v\n%s", err, out)
 	}

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/kubetenant/kubetenant/test/idp"
-	"github.com/kubetenant/kubetenant/test/localserver"
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
@@ -112,11 +111,12 @@ func TestKeystonePage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := start(t, t.TempDir())
+	s := startServer(t, nil)
 	env := commandsIn(t, s, root, dir)
-	addSource(t, filepath.Join(dir, "tenancy.yaml"), source)
+	config := filepath.Join(dir, "tenancy.yaml")
+	writeFile(t, config, readFile(t, config)+source)
 	steps := keystoneSteps(t, k, domain, func() error {
-		addSource(t, filepath.Join(s.Dir, "tenancy.yaml"), source)
+		s.write(t, "tenancy.yaml", s.read(t, "tenancy.yaml")+source)
 		return nil
 	})
 	checkSessions(t, filepath.Join(root, "docs/tasks/keystone.md"), dir, env, func() {
@@ -141,7 +141,6 @@ func TestKeystoneWebhook(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			dir := t.TempDir()
 			k, domain, source := startKeystone(t, t.TempDir())
 			text = "apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\n" + text +
 				strings.Replace(source, "roles:", "createTenants: true, roles:", 1)
@@ -149,10 +148,7 @@ func TestKeystoneWebhook(t *testing.T) {
 				_, clusters, _ := strings.Cut(gatewayTenancy, "  clusters:\n")
 				text += "gateway:\n  clusters:\n" + clusters
 			}
-			if err := os.WriteFile(filepath.Join(dir, "tenancy.yaml"), []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			s := start(t, dir, "--"+name)
+			s := startServer(t, map[string]string{"tenancy.yaml": text}, "--"+name)
 			steps := keystoneSteps(t, k, domain, func() error { return nil })
 			for i := range steps {
 				steps[i].do(t, s)
@@ -162,7 +158,7 @@ func TestKeystoneWebhook(t *testing.T) {
 }
 
 // do makes the change, and waits until the server has observed it.
-func (step *keystoneStep) do(t *testing.T, s *localserver.Server) {
+func (step *keystoneStep) do(t *testing.T, s *server) {
 	t.Helper()
 	if step.change == nil {
 		return
@@ -172,27 +168,12 @@ func (step *keystoneStep) do(t *testing.T, s *localserver.Server) {
 	}
 	// The server reads Keystone every 10 seconds. The controller must first become the leader.
 	waittest.Within(t, time.Minute, func() error {
-		out, _ := kubectl(t, s, "admin", strings.Fields(step.args)...)
+		out, _ := s.kubectl(t, "admin", strings.Fields(step.args)...)
 		if !strings.Contains(out, step.want) || step.absent != "" && strings.Contains(out, step.absent) {
 			return fmt.Errorf("kubectl %s prints %s, want %s without %q", step.args, out, step.want, step.absent)
 		}
 		return nil
 	})
-}
-
-// addSource appends a source to a configuration file. The file must end with the list of sources.
-func addSource(t *testing.T, path, source string) {
-	t.Helper()
-	before, err := os.ReadFile(path)
-	if err == nil {
-		err = os.WriteFile(path+".new", append(before, source...), 0o600)
-	}
-	if err == nil {
-		err = os.Rename(path+".new", path)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 var (

@@ -26,7 +26,6 @@ import (
 	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
 	utilexec "k8s.io/utils/exec"
 
-	"github.com/kubetenant/kubetenant/test/localserver"
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
@@ -127,7 +126,7 @@ func (k *kubelet) PortForward(ctx context.Context, _, _ string, _ int32, stream 
 }
 
 // runKubelet starts a kubelet, and creates the running Pod p of acme--web on its node.
-func runKubelet(t *testing.T, s *localserver.Server) *kubelet {
+func runKubelet(t *testing.T, s *server) *kubelet {
 	t.Helper()
 	pages := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "a page")
@@ -136,7 +135,7 @@ func runKubelet(t *testing.T, s *localserver.Server) *kubelet {
 	k := &kubelet{root: t.TempDir(), port: pages.Listener.Addr().(*net.TCPAddr).Port, logLines: make(chan string)}
 	server := httptest.NewTLSServer(k)
 	t.Cleanup(func() { server.CloseClientConnections(); server.Close() })
-	admin := client(t, config(t, s, "admin"))
+	admin := s.client(t, "admin")
 	nodeAt(t, admin, "runs", server)
 	podOn(t, admin, "acme--web", "runs")
 	waittest.Until(t, func() error {
@@ -175,14 +174,13 @@ const fallback = "fallback"
 
 // kubectlConnects checks that the kubectl commands exec, attach, cp and port-forward work for a
 // tenant's admin, with websockets and with SPDY. It also checks "kubectl logs -f".
-func kubectlConnects(t *testing.T, s *localserver.Server) {
+func kubectlConnects(t *testing.T, s *server) {
 	k := runKubelet(t, s)
 	for _, websocket := range []string{"true", "false"} {
 		run := func(in string, args ...string) (string, error) {
 			ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 			defer cancel()
-			cmd := exec.CommandContext(ctx, binary(t, "kubectl"),
-				append([]string{"--kubeconfig", s.Kubeconfig("acme"), "-n", "acme--web", "-v=4"}, args...)...)
+			cmd := s.command(ctx, t, "kubectl", "acme", append([]string{"-n", "acme--web", "-v=4"}, args...)...)
 			cmd.Env = append(os.Environ(), "KUBECTL_REMOTE_COMMAND_WEBSOCKETS="+websocket,
 				"KUBECTL_PORT_FORWARD_WEBSOCKETS="+websocket)
 			cmd.Stdin, cmd.Dir = strings.NewReader(in), t.TempDir()
@@ -215,9 +213,7 @@ func kubectlConnects(t *testing.T, s *localserver.Server) {
 		}
 		here := filepath.Join(t.TempDir(), "here")
 		text := strings.Repeat("0123456789abcdef", 1<<16)
-		if err := os.WriteFile(here, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		writeFile(t, here, text)
 		if out, err := run("", "cp", here, "p:there"); err != nil {
 			t.Errorf("cp to the Pod, websocket %s: %v: %s", websocket, err, out)
 		}
@@ -236,12 +232,10 @@ func kubectlConnects(t *testing.T, s *localserver.Server) {
 }
 
 // startKubectl starts kubectl as a tenant's admin, and returns a scanner of its output. kubectl is
-// stopped at the end of the test.
-func startKubectl(t *testing.T, s *localserver.Server, env string, args ...string) *bufio.Scanner {
+// stopped when ctx ends.
+func startKubectl(ctx context.Context, t *testing.T, s *server, env string, args ...string) *bufio.Scanner {
 	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	cmd := exec.CommandContext(ctx, binary(t, "kubectl"),
-		append([]string{"--kubeconfig", s.Kubeconfig("acme"), "-n", "acme--web"}, args...)...)
+	cmd := s.command(ctx, t, "kubectl", "acme", args...)
 	cmd.Env = append(os.Environ(), env)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -251,15 +245,15 @@ func startKubectl(t *testing.T, s *localserver.Server, env string, args ...strin
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { cancel(); _ = cmd.Wait() })
+	t.Cleanup(func() { _ = cmd.Wait() })
 	return bufio.NewScanner(out)
 }
 
 // checkPortForward checks that "kubectl port-forward" forwards several connections to the Pod.
-func checkPortForward(t *testing.T, s *localserver.Server, websocket string) {
+func checkPortForward(t *testing.T, s *server, websocket string) {
 	t.Helper()
-	lines := startKubectl(t, s, "KUBECTL_PORT_FORWARD_WEBSOCKETS="+websocket, "-v=4", "port-forward", "p", ":80",
-		"--address", "127.0.0.1")
+	lines := startKubectl(t.Context(), t, s, "KUBECTL_PORT_FORWARD_WEBSOCKETS="+websocket, "-v=4",
+		"-n", "acme--web", "port-forward", "p", ":80", "--address", "127.0.0.1")
 	rest := ""
 	for rest == "" {
 		if !lines.Scan() {
@@ -287,9 +281,9 @@ func checkPortForward(t *testing.T, s *localserver.Server, websocket string) {
 }
 
 // logsFollow checks that "kubectl logs -f" prints each line when it is logged, before the log ends.
-func logsFollow(t *testing.T, s *localserver.Server, k *kubelet) {
+func logsFollow(t *testing.T, s *server, k *kubelet) {
 	t.Helper()
-	lines := startKubectl(t, s, "", "logs", "-f", "p")
+	lines := startKubectl(t.Context(), t, s, "", "-n", "acme--web", "logs", "-f", "p")
 	for _, want := range []string{"first", "second", "third"} {
 		if want != "first" {
 			k.logLines <- want + "\n"

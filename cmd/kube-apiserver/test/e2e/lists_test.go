@@ -4,13 +4,10 @@
 package e2e
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -22,7 +19,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
@@ -33,7 +29,6 @@ import (
 	"k8s.io/kubernetes/pkg/controller/statefulset"
 
 	"github.com/kubetenant/kubetenant/tenant"
-	"github.com/kubetenant/kubetenant/test/localserver"
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
@@ -60,32 +55,16 @@ func widget(namespace, name string, labels map[string]any) *unstructured.Unstruc
 // namespaces must then contain all objects of the tenant, and no object of another owner.
 func TestObjectsStoredWithoutTenancy(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
 	const n = 1200 // more than two pages
-	before, err := localserver.Start(t.Context(), binary(t, "kubetenant-local"), dir, withoutWorkloads, "--tenancy=false")
-	if err != nil {
-		t.Fatal(err)
-	}
-	seedUnlabeled(t, before, n)
-	if err := before.Stop(); err != nil {
-		t.Fatal(err)
-	}
-	// The first server may stop at any point of the backfill. The second server continues it.
-	first, err := localserver.Start(t.Context(), binary(t, "kubetenant-local"), dir, withoutWorkloads)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := first.Stop(); err != nil {
-		t.Fatal(err)
-	}
-	s := start(t, dir)
-	apply(t, s, widgetRights)
-	if out, err := kubectl(t, s, "admin", "apply", "-f", "../../../../examples/manifests/tenants.yaml"); err != nil {
-		t.Fatal(out)
-	}
-	acme := client(t, config(t, s, "acme"))
+	s := startServer(t, nil, "--tenancy=false")
+	seedUnlabeled(t, s, n)
+	s.restart(t)
+	s.restart(t) // the server may stop at any point of the backfill, and continues it afterwards
+	s.apply(t, widgetRights)
+	s.mustKubectl(t, "admin", "apply", "-f", "../../../../examples/manifests/tenants.yaml")
+	acme := s.client(t, "acme")
 	var list *corev1.ConfigMapList
-	waittest.Until(t, func() error {
+	waittest.Until(t, func() (err error) {
 		list, err = acme.CoreV1().ConfigMaps("").List(t.Context(), metav1.ListOptions{})
 		return err
 	})
@@ -101,10 +80,7 @@ func TestObjectsStoredWithoutTenancy(t *testing.T) {
 			t.Fatalf("%s is missing", name)
 		}
 	}
-	custom, err := dynamic.NewForConfig(config(t, s, "acme"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	custom := s.dynamic(t, "acme")
 	waittest.Until(t, func() error {
 		got, err := custom.Resource(widgets).List(t.Context(), metav1.ListOptions{})
 		if err == nil && (len(got.Items) != 1 || got.Items[0].GetName() != "own") {
@@ -113,7 +89,7 @@ func TestObjectsStoredWithoutTenancy(t *testing.T) {
 		return err
 	})
 	// The server also labels the objects of a namespace that is assigned to a tenant later.
-	admin := client(t, config(t, s, "admin"))
+	admin := s.client(t, "admin")
 	patch := []byte(`{"metadata":{"labels":{"kubetenant.dev/tenant":"acme"}}}`)
 	if _, err := admin.CoreV1().Namespaces().Patch(t.Context(), "unowned", types.MergePatchType,
 		patch, metav1.PatchOptions{}); err != nil {
@@ -131,14 +107,11 @@ func TestObjectsStoredWithoutTenancy(t *testing.T) {
 
 // seedUnlabeled creates objects of acme without the tenant label or with the label of globex. It
 // also creates objects of other owners with the label of acme.
-func seedUnlabeled(t *testing.T, s *localserver.Server, n int) {
+func seedUnlabeled(t *testing.T, s *server, n int) {
 	t.Helper()
-	apply(t, s, definitions)
-	admin := client(t, config(t, s, "admin"))
-	custom, err := dynamic.NewForConfig(config(t, s, "admin"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	s.apply(t, definitions)
+	admin := s.client(t, "admin")
+	custom := s.dynamic(t, "admin")
 	for name, owner := range map[string]string{"acme--old": "acme", "globex--old": "globex", "unowned": ""} {
 		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{}}}
 		if owner != "" {
@@ -181,9 +154,9 @@ func seedUnlabeled(t *testing.T, s *localserver.Server, n int) {
 // a tenant, and return only the tenant's objects.
 func TestListsOfClients(t *testing.T) {
 	t.Parallel()
-	s := start(t, t.TempDir())
-	prepare(t, s)
-	acme, globex := client(t, config(t, s, "acme")), client(t, config(t, s, "globex"))
+	s := startServer(t, nil)
+	s.prepare(t)
+	acme, globex := s.client(t, "acme"), s.client(t, "globex")
 	waittest.Until(t, func() error {
 		_, err := acme.CoreV1().ConfigMaps("").List(t.Context(), metav1.ListOptions{})
 		return err
@@ -196,15 +169,7 @@ func TestListsOfClients(t *testing.T) {
 	if !cache.WaitForCacheSync(ctx.Done(), configMaps.HasSynced, namespaces.HasSynced) {
 		t.Fatal("informers have not synced")
 	}
-	watch := exec.CommandContext(ctx, binary(t, "kubectl"), "--kubeconfig", s.Kubeconfig("acme"), "get", "configmaps",
-		"-A", "-w", "-o", "name")
-	watched, err := watch.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := watch.Start(); err != nil {
-		t.Fatal(err)
-	}
+	watched := startKubectl(ctx, t, s, "", "get", "configmaps", "-A", "-w", "-o", "name")
 	create := func(k *kubernetes.Clientset, namespace, name string) {
 		t.Helper()
 		if _, err := k.CoreV1().ConfigMaps(namespace).Create(t.Context(),
@@ -214,12 +179,9 @@ func TestListsOfClients(t *testing.T) {
 	}
 	create(globex, "globex--shop", "theirs")
 	create(acme, "acme--web", "ours")
-	for seen := bufio.NewScanner(watched); ; {
-		if !seen.Scan() || strings.Contains(seen.Text(), "theirs") {
-			t.Fatalf("kubectl get -A -w delivered %q", seen.Text())
-		}
-		if strings.Contains(seen.Text(), "ours") {
-			break
+	for !strings.Contains(watched.Text(), "ours") {
+		if !watched.Scan() || strings.Contains(watched.Text(), "theirs") {
+			t.Fatalf("kubectl get -A -w delivered %q", watched.Text())
 		}
 	}
 	waittest.Until(t, func() error {
@@ -242,7 +204,7 @@ func TestListsOfClients(t *testing.T) {
 		"get configmaps,secrets,serviceaccounts -A", "get events -A", "get configmaps -A --show-labels",
 		"get configmaps -A -l a!=b", "get configmaps -A -l kubetenant.dev/tenant=globex",
 	} {
-		out, err := kubectl(t, s, "acme", strings.Fields(args)...)
+		out, err := s.kubectl(t, "acme", strings.Fields(args)...)
 		if err != nil || strings.Contains(out, "theirs") || strings.Contains(out, "globex--") ||
 			strings.Contains(out, "kube-system ") {
 			t.Errorf("%s: %v\n%s", args, err, out)
@@ -253,7 +215,7 @@ func TestListsOfClients(t *testing.T) {
 		}
 	}
 	for _, id := range []string{"acme", "globex"} {
-		apply(t, s, fmt.Sprintf("{apiVersion: kubetenant.dev/v1alpha1, kind: TenantQuota, metadata: {name: of-%s}, spec: "+
+		s.apply(t, fmt.Sprintf("{apiVersion: kubetenant.dev/v1alpha1, kind: TenantQuota, metadata: {name: of-%s}, spec: "+
 			"{tenant: %s, hard: {pods: 9}}}",
 			id, id))
 	}
@@ -262,7 +224,7 @@ func TestListsOfClients(t *testing.T) {
 			"get tenantquotas -o name", "get tenantquotas -o name --field-selector metadata.name=of-acme",
 			"get tenantquota of-acme -o name",
 		} {
-			if out, err := kubectl(t, s, "acme", strings.Fields(args)...); err != nil ||
+			if out, err := s.kubectl(t, "acme", strings.Fields(args)...); err != nil ||
 				strings.TrimSpace(out) != "tenantquota.kubetenant.dev/of-acme" {
 				return fmt.Errorf("%s: %s", args, out)
 			}
@@ -272,15 +234,15 @@ func TestListsOfClients(t *testing.T) {
 	for _, args := range []string{
 		"get tenantquotas --field-selector metadata.name=of-globex", "get tenantquota of-globex",
 	} {
-		if out, err := kubectl(t, s, "acme", strings.Fields(args)...); err == nil || strings.Contains(out, "globex   ") {
+		if out, err := s.kubectl(t, "acme", strings.Fields(args)...); err == nil || strings.Contains(out, "globex   ") {
 			t.Errorf("%s: %s", args, out)
 		}
 	}
 	cancel()
-	rest, _ := io.ReadAll(watched)
-	_ = watch.Wait()
-	if strings.Contains(string(rest), "theirs") {
-		t.Errorf("kubectl get -A -w delivered %s", rest)
+	for watched.Scan() {
+		if strings.Contains(watched.Text(), "theirs") {
+			t.Errorf("kubectl get -A -w delivered %s", watched.Text())
+		}
 	}
 }
 
@@ -288,12 +250,12 @@ func TestListsOfClients(t *testing.T) {
 // endlessly because the server adds the tenant label.
 func TestControllersDoNotFight(t *testing.T) {
 	t.Parallel()
-	s := start(t, t.TempDir())
-	prepare(t, s)
+	s := startServer(t, nil)
+	s.prepare(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	admin := client(t, config(t, s, "admin"))
-	written := follow(t, config(t, s, "admin"), "acme--web",
+	admin := s.client(t, "admin")
+	written := follow(t, s.config(t, "admin"), "acme--web",
 		slices.Concat(resources("", "services", "pods", "endpoints", "persistentvolumeclaims"),
 			resources("apps", "deployments", "statefulsets", "replicasets", "controllerrevisions"),
 			resources("discovery.k8s.io", "endpointslices"))...)
@@ -311,7 +273,7 @@ func TestControllersDoNotFight(t *testing.T) {
 			`, volumeClaimTemplates: [ { metadata: { name: data }, spec: { accessModes: [ReadWriteOnce], ` +
 			`resources: { requests: { storage: 1Gi } } } } ] } }`,
 	} {
-		apply(t, s, text)
+		s.apply(t, text)
 	}
 	waittest.Until(t, func() error {
 		for kind, want := range map[string]int{
@@ -331,9 +293,7 @@ func TestControllersDoNotFight(t *testing.T) {
 	written.awaitQuiet(t, time.Second)
 	// This change makes every controller reconcile. A conflict between two writers would not end.
 	for _, object := range []string{"service/web", "service/headless", "deployment/web", "statefulset/web"} {
-		if out, err := kubectl(t, s, "acme", "annotate", "-n", "acme--web", object, "look=again"); err != nil {
-			t.Fatal(out)
-		}
+		s.mustKubectl(t, "acme", "annotate", "-n", "acme--web", object, "look=again")
 	}
 	// These are the four annotated objects, and the ReplicaSet, to which a controller copies the
 	// Deployment's annotations.
@@ -342,7 +302,7 @@ func TestControllersDoNotFight(t *testing.T) {
 	}
 	const kinds = "services,deployments,statefulsets,pods,replicasets,endpointslices,endpoints,controllerrevisions," +
 		"persistentvolumeclaims"
-	if out, err := kubectl(t, s, "admin", "get", strings.Replace(kinds, ",endpoints,", ",", 1), "-n", "acme--web", "-l",
+	if out, err := s.kubectl(t, "admin", "get", strings.Replace(kinds, ",endpoints,", ",", 1), "-n", "acme--web", "-l",
 		"kubetenant.dev/tenant!=acme", "-o", "name"); err != nil || strings.TrimSpace(out) != "" {
 		t.Errorf("without the label: %v %s", err, out)
 	}
@@ -380,10 +340,9 @@ func runControllers(ctx context.Context, t *testing.T, admin *kubernetes.Clients
 }
 
 // versions returns the resourceVersion of each object of the given kinds in acme--web.
-func versions(t *testing.T, s *localserver.Server, kinds string) map[string]string {
+func versions(t *testing.T, s *server, kinds string) map[string]string {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), binary(t, "kubectl"), "--kubeconfig", s.Kubeconfig("admin"), "get", kinds,
-		"-n", "acme--web", "-o", "json")
+	cmd := s.command(t.Context(), t, "kubectl", "admin", "get", kinds, "-n", "acme--web", "-o", "json")
 	out, err := cmd.Output() // without the warnings about deprecated versions
 	if err != nil {
 		t.Fatal(err)

@@ -8,31 +8,24 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kubetenant/kubetenant/test/localserver"
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
 // membersGetRoles checks that a tenant's admin can assign the roles of spec.memberRoles to members
 // with a TenantMembers object. The admin cannot assign other roles, reserved groups, or members of
 // another tenant.
-func membersGetRoles(t *testing.T, s *localserver.Server) {
-	if out, err := kubectl(t, s, "admin", "patch", "tenant", "acme", "--type=merge", "-p",
-		`{"spec":{"memberRoles":["view"]}}`); err != nil {
-		t.Fatal(out)
-	}
+func membersGetRoles(t *testing.T, s *server) {
+	s.mustKubectl(t, "admin", "patch", "tenant", "acme", "--type=merge", "-p",
+		`{"spec":{"memberRoles":["view"]}}`)
 	members := func(name, id, role, subject string) string {
 		return testFile(t, `{ apiVersion: kubetenant.dev/v1alpha1, kind: TenantMembers, metadata: { name: `+name+
 			` }, spec: { id: `+id+`, bindings: [ { clusterRole: `+role+`, subjects: [ { kind: Group, name: `+subject+
 			` } ] } ] } }`)
 	}
-	waittest.Until(t, func() error { // until admission has observed the change
-		if out, err := kubectl(t, s, "acme", "apply", "-f", members("acme", "acme", "view", "interns")); err != nil {
-			return fmt.Errorf("%s", out)
-		}
-		return nil
-	})
+	// Until admission has observed the change.
+	s.awaitKubectl(t, "acme", "apply", "-f", members("acme", "acme", "view", "interns"))
 	awaitBindings := func(want string) error {
-		out, err := kubectl(t, s, "admin", "get", "rolebinding", "kubetenant:members:view", "-n", "acme--web",
+		out, err := s.kubectl(t, "admin", "get", "rolebinding", "kubetenant:members:view", "-n", "acme--web",
 			"--ignore-not-found", "-o", "jsonpath={.subjects[*].name}")
 		if err != nil || out != want {
 			return fmt.Errorf("the bound groups are %q, want %q", out, want)
@@ -40,7 +33,7 @@ func membersGetRoles(t *testing.T, s *localserver.Server) {
 		return nil
 	}
 	waittest.Until(t, func() error { return awaitBindings("interns") })
-	if out, err := kubectl(t, s, "acme", "apply", "--server-side", "--force-conflicts", "-f",
+	if out, err := s.kubectl(t, "acme", "apply", "--server-side", "--force-conflicts", "-f",
 		members("acme", "acme", "view", "trainees")); err != nil {
 		t.Error(out)
 	}
@@ -52,18 +45,18 @@ func membersGetRoles(t *testing.T, s *localserver.Server) {
 		"spec.id":                       members("acme", "globex", "view", "interns"),
 		"orbidden":                      members("globex", "globex", "view", "interns"),
 	} {
-		if out, err := kubectl(t, s, "acme", "apply", "-f", file); err == nil || !strings.Contains(out, what) {
+		if out, err := s.kubectl(t, "acme", "apply", "-f", file); err == nil || !strings.Contains(out, what) {
 			t.Errorf("%s: %v %s", what, err, out)
 		}
 	}
-	if out, err := kubectl(t, s, "acme", "get", "tenantmembers", "acme", "-o",
+	if out, err := s.kubectl(t, "acme", "get", "tenantmembers", "acme", "-o",
 		"jsonpath={.spec.bindings[0].subjects[0].name}"); err != nil || out != "trainees" {
 		t.Errorf("TenantMembers of the caller's tenant: %s", out)
 	}
-	if out, err := kubectl(t, s, "globex", "get", "tenantmembers", "acme"); err == nil {
+	if out, err := s.kubectl(t, "globex", "get", "tenantmembers", "acme"); err == nil {
 		t.Errorf("TenantMembers of another tenant: %s", out)
 	}
-	if out, err := kubectl(t, s, "acme", "delete", "tenantmembers", "acme"); err != nil {
+	if out, err := s.kubectl(t, "acme", "delete", "tenantmembers", "acme"); err != nil {
 		t.Error(out)
 	}
 	waittest.Until(t, func() error { return awaitBindings("") })

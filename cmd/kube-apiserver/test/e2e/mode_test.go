@@ -402,18 +402,19 @@ func tenantsIn(objects []runtime.RawExtension) map[authz.Access]int {
 func awaitTenants(ctx context.Context, server *caller, objects []runtime.RawExtension) error {
 	want := tenantsIn(objects)
 	return poll(ctx, "the Tenants", func(ctx context.Context) error {
-		a, err := server.send(ctx, http.MethodGet, "/metrics", nil, http.Header{"Accept": {"text/plain"}}, server.admin)
-		if err != nil || a.code != http.StatusOK {
-			return errors.Join(err, fmt.Errorf("metrics: %d", a.code))
+		body, err := server.metrics(ctx)
+		if err != nil {
+			return err
 		}
+		text := string(body)
 		for access, name := range map[authz.Access]v1alpha1.TenantAccess{
 			authz.AccessOpen:     v1alpha1.TenantAccessOpen,
 			authz.AccessReadOnly: v1alpha1.TenantAccessReadOnly,
 			authz.AccessClosed:   v1alpha1.TenantAccessClosed,
 		} {
-			_, rest, ok := strings.Cut(string(a.body), fmt.Sprintf("\nkubetenant_tenants{access=%q} ", name))
+			_, rest, ok := strings.Cut(text, fmt.Sprintf("\nkubetenant_tenants{access=%q} ", name))
 			value, _, _ := strings.Cut(rest, "\n")
-			if !ok && strings.Contains(string(a.body), "\nkubetenant_") {
+			if !ok && strings.Contains(text, "\nkubetenant_") {
 				return errors.New("the metric kubetenant_tenants is missing")
 			}
 			if ok && value != strconv.Itoa(want[access]) {

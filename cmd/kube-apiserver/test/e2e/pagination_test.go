@@ -48,10 +48,10 @@ var changing = regexp.MustCompile(`"resourceVersion":"[0-9]+"`)
 // difference.
 func TestContinueRevealsNothing(t *testing.T) {
 	t.Parallel()
-	s := start(t, t.TempDir())
-	prepare(t, s)
-	acme, globex, root := client(t, config(t, s, "acme")), client(t, config(t, s, "globex")),
-		client(t, config(t, s, "admin"))
+	s := startServer(t, nil)
+	s.prepare(t)
+	acme, globex, root := s.client(t, "acme"), s.client(t, "globex"),
+		s.client(t, "admin")
 	waittest.Until(t, func() error {
 		_, err := acme.CoreV1().ConfigMaps("").List(t.Context(), metav1.ListOptions{})
 		return err

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubetenant/kubetenant/authz"
@@ -19,17 +18,16 @@ import (
 // tenant's caller and enforces the tenant boundary. Most other tests run kubetenant-local instead.
 func TestProductionServer(t *testing.T) {
 	t.Parallel()
-	s := start(t, t.TempDir(), "--tenancy=false")
-	server, _ := startServer(t, s, "kube-apiserver", "--tenancy-config="+filepath.Join(s.Dir, "tenancy.yaml"))
+	s := startServer(t, nil, "--tenancy=false")
+	server, _ := s.second(t, "kube-apiserver", "--tenancy-config="+filepath.Join(s.Dir, "tenancy.yaml"))
 
-	acme := config(t, s, "acme")
+	acme := s.config(t, "acme")
 	acme.Host = server.Host
-	review, err := client(t, acme).AuthenticationV1().SelfSubjectReviews().Create(t.Context(),
-		&authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+	u, err := whoami(t.Context(), acme)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := review.Status.UserInfo.Extra[tenant.ExtraKey]; len(got) != 1 || got[0] != "acme" {
+	if got := u.Extra[tenant.ExtraKey]; len(got) != 1 || got[0] != "acme" {
 		t.Errorf("extra %s = %q, want [acme]", tenant.ExtraKey, got)
 	}
 	_, err = client(t, acme).CoreV1().Secrets("kube-system").List(t.Context(), metav1.ListOptions{})

@@ -5,8 +5,6 @@ package e2e
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -16,58 +14,36 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
 
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
-	"github.com/kubetenant/kubetenant/test/localserver"
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
-
-const provisionConfig = `apiVersion: kubetenant.dev/v1alpha1
-kind: TenancyConfiguration
-authentication:
-  sources:
-  - { name: certs, x509: { clientCAFile: pki/ca.crt } }
-`
-
-const webhookProvisionConfig = `apiVersion: kubetenant.dev/v1alpha1
-kind: TenancyConfiguration
-authentication: { sources: [] }
-authorization: { subject: { fromGroups: true } }
-`
 
 // TestProvision checks that the bindings, Roles, quotas, labels, template objects and publications
 // of a Tenant are provisioned in its namespaces and cannot be changed. It also checks that bindings
 // are deleted when the Tenant no longer specifies them, and with their namespace.
-func TestProvision(t *testing.T) { testProvision(t, provisionConfig) }
+func TestProvision(t *testing.T) { testProvision(t, certificatesConfig) }
 
-func TestWebhookProvision(t *testing.T) { testProvision(t, webhookProvisionConfig, "--webhook") }
+func TestWebhookProvision(t *testing.T) { testProvision(t, groupsConfig, "--webhook") }
 
 func testProvision(t *testing.T, tenancy string, args ...string) {
 	t.Parallel()
-	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "tenancy.yaml"), []byte(tenancy), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	s := start(t, dir, args...)
-	apply(t, s,
+	s := startServer(t, map[string]string{"tenancy.yaml": tenancy}, args...)
+	s.apply(t,
 		`{ apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRoleBinding, metadata: { name: ops },
   roleRef: { apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: cluster-admin },
   subjects: [ { apiGroup: rbac.authorization.k8s.io, kind: User, name: ops } ] }`)
 	for _, namespace := range []string{"acme--web", "acme--db"} {
-		apply(t, s,
+		s.apply(t,
 			`{ apiVersion: v1, kind: Namespace, metadata: { name: `+namespace+`, labels: { kubetenant.dev/tenant: acme } } }`)
 	}
-	username, err := kubectl(t, s, "acme", "auth", "whoami", "-o", "jsonpath={.status.userInfo.username}")
-	if err != nil {
-		t.Fatal(username)
-	}
+	username := s.mustKubectl(t, "acme", "auth", "whoami", "-o", "jsonpath={.status.userInfo.username}")
 	applyTenant := func(spec string) {
 		t.Helper()
-		apply(t, s,
+		s.apply(t,
 			`{ apiVersion: kubetenant.dev/v1alpha1, kind: Tenant, metadata: { name: acme }, spec: { id: acme, `+spec+` } }`)
 	}
 	applyTenant(`admins: [ { kind: User, name: "` + username +
@@ -75,7 +51,7 @@ func testProvision(t *testing.T, tenancy string, args ...string) {
 	awaitBindings := func(namespace string, want ...string) {
 		t.Helper()
 		waittest.Until(t, func() error {
-			out, err := kubectl(t, s, "admin", "get", "rolebindings", "-n", namespace, "-l", "kubetenant.dev/managed", "-o",
+			out, err := s.kubectl(t, "admin", "get", "rolebindings", "-n", namespace, "-l", "kubetenant.dev/managed", "-o",
 				"jsonpath={.items[*].metadata.name}")
 			if got := strings.Fields(out); err != nil || !slices.Equal(got, want) {
 				return fmt.Errorf("%s has %q, want %q", namespace, out, want)
@@ -85,14 +61,9 @@ func testProvision(t *testing.T, tenancy string, args ...string) {
 	}
 	awaitBindings("acme--web", "kubetenant:admins", "kubetenant:binding:view")
 	awaitBindings("acme--db", "kubetenant:admins", "kubetenant:binding:view")
+	s.awaitKubectl(t, "acme", "create", "configmap", "its-own", "-n", "acme--web")
 	waittest.Until(t, func() error {
-		if out, err := kubectl(t, s, "acme", "create", "configmap", "its-own", "-n", "acme--web"); err != nil {
-			return fmt.Errorf("a tenant's admin cannot create a ConfigMap: %s", out)
-		}
-		return nil
-	})
-	waittest.Until(t, func() error {
-		out, err := kubectl(t, s, "admin", "get", "tenant", "acme", "-o",
+		out, err := s.kubectl(t, "admin", "get", "tenant", "acme", "-o",
 			`jsonpath={.status.namespaces} {.status.conditions[?(@.type=="Prepared")].status}`)
 		if err != nil || out != `{"failed":0,"prepared":2,"total":2} True` {
 			return fmt.Errorf("the status: %s", out)
@@ -104,16 +75,16 @@ func testProvision(t *testing.T, tenancy string, args ...string) {
 	} else { // the compiled-in controller has no user of its own
 		t.Run("the controller's user is restricted", func(t *testing.T) { controllerUserIsRestricted(t, s) })
 	}
-	if out, err := kubectl(t, s, "admin", "get", "clusterrolebindings", "-l", "kubetenant.dev/managed",
+	if out, err := s.kubectl(t, "admin", "get", "clusterrolebindings", "-l", "kubetenant.dev/managed",
 		"-o", "name"); err != nil || out != "" {
 		t.Errorf("ClusterRoleBindings that were created for a Tenant: %s", out)
 	}
 	if len(args) > 0 { // kube-apiserver's RBAC has no derived rights, so the cluster's admin grants this right
-		apply(t, s,
+		s.apply(t,
 			`{ apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: { name: members-of-acme }, rules: [
   { apiGroups: [kubetenant.dev], resources: [tenantmembers], verbs: [create] },
   { apiGroups: [kubetenant.dev], resources: [tenantmembers], resourceNames: [acme], verbs: ["*"] } ] }`)
-		apply(t, s,
+		s.apply(t,
 			`{ apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRoleBinding, metadata: { name: members-of-acme },
   roleRef: { apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: members-of-acme },
   subjects: [ { apiGroup: rbac.authorization.k8s.io, kind: User, name: "`+username+`" } ] }`)
@@ -129,41 +100,39 @@ func testProvision(t *testing.T, tenancy string, args ...string) {
 	t.Run("provisioned objects cannot be changed", func(t *testing.T) { managedObjectsAreProtected(t, s) })
 	t.Run("writers of Tenants bind only their own roles", func(t *testing.T) { writersBindOnlyTheirRoles(t, s) })
 
-	apply(t, s,
+	s.apply(t,
 		`{ apiVersion: v1, kind: Namespace, metadata: { name: acme--later, labels: { kubetenant.dev/tenant: acme } } }`)
 	awaitBindings("acme--later", "kubetenant:admins", "kubetenant:binding:view")
 	applyTenant(`bindings: [ { clusterRole: edit, subjects: [ { kind: Group, name: watchers } ] } ]`)
 	awaitBindings("acme--web", "kubetenant:binding:edit")
 	waittest.Until(t, func() error {
-		if out, err := kubectl(t, s, "acme", "create", "ns", "acme--more", "--dry-run=server"); err == nil {
+		if out, err := s.kubectl(t, "acme", "create", "ns", "acme--more", "--dry-run=server"); err == nil {
 			return fmt.Errorf("a former admin creates namespaces: %s", out)
 		}
 		return nil
 	})
 	waittest.Until(t, func() error {
-		if out, err := kubectl(t, s, "acme", "get", "configmap", "its-own", "-n", "acme--web"); err == nil {
+		if out, err := s.kubectl(t, "acme", "get", "configmap", "its-own", "-n", "acme--web"); err == nil {
 			return fmt.Errorf("a former admin reads a ConfigMap: %s", out)
 		}
 		return nil
 	})
-	if out, err := kubectl(t, s, "admin", "delete", "ns", "acme--later", "--timeout=2m"); err != nil {
+	if out, err := s.kubectl(t, "admin", "delete", "ns", "acme--later", "--timeout=2m"); err != nil {
 		t.Errorf("a namespace with provisioned objects is not deleted: %s", out)
 	}
 	t.Run("deleted definitions are restored", func(t *testing.T) {
 		definitionsAreRestored(t, s, len(args) > 0)
 	})
-	if out, err := kubectl(t, s, "admin", "delete", "tenant", "acme"); err == nil ||
+	if out, err := s.kubectl(t, "admin", "delete", "tenant", "acme"); err == nil ||
 		!strings.Contains(out, "spec.deletionPolicy is Protect") {
 		t.Errorf("a protected Tenant is deleted: %s", out)
 	}
 	applyTenant(
 		`deletionPolicy: Orphan, bindings: [ { clusterRole: edit, subjects: [ { kind: Group, name: watchers } ] } ]`,
 	)
-	if out, err := kubectl(t, s, "admin", "delete", "tenant", "acme", "--timeout=3m"); err != nil {
-		t.Fatal(out)
-	}
+	s.mustKubectl(t, "admin", "delete", "tenant", "acme", "--timeout=3m")
 	awaitBindings("acme--web")
-	if out, err := kubectl(t, s, "acme", "get", "configmaps", "-n", "acme--web"); err == nil ||
+	if out, err := s.kubectl(t, "acme", "get", "configmaps", "-n", "acme--web"); err == nil ||
 		!strings.Contains(out, "the caller's tenant was deleted") {
 		t.Errorf("callers of a deleted tenant: %s", out)
 	}
@@ -171,18 +140,13 @@ func testProvision(t *testing.T, tenancy string, args ...string) {
 
 // adminCreatesNamespaces checks that a tenant's admin can create and delete namespaces of its own
 // tenant, but not of another tenant. A caller that is not an admin cannot create namespaces.
-func adminCreatesNamespaces(t *testing.T, s *localserver.Server) {
-	waittest.Until(t, func() error {
-		if out, err := kubectl(t, s, "acme", "create", "ns", "acme--made"); err != nil {
-			return fmt.Errorf("%s", out)
-		}
-		return nil
-	})
-	if out, err := kubectl(t, s, "acme", "auth", "can-i", "create", "namespaces"); err != nil ||
+func adminCreatesNamespaces(t *testing.T, s *server) {
+	s.awaitKubectl(t, "acme", "create", "ns", "acme--made")
+	if out, err := s.kubectl(t, "acme", "auth", "can-i", "create", "namespaces"); err != nil ||
 		!strings.HasSuffix(strings.TrimSpace(out), "yes") {
 		t.Errorf("can-i create namespaces: %s", out)
 	}
-	if out, err := kubectl(t, s, "acme", "get", "ns", "acme--made", "-o",
+	if out, err := s.kubectl(t, "acme", "get", "ns", "acme--made", "-o",
 		`jsonpath={.metadata.labels.kubetenant\.dev/tenant}`); err != nil || out != "acme" {
 		t.Errorf("the namespace that an admin created belongs to %q", out)
 	}
@@ -192,45 +156,45 @@ func adminCreatesNamespaces(t *testing.T, s *localserver.Server) {
 		{"globex", "create", "ns", "acme--x"},
 		{"acme", "create", "clusterrole", "x", "--verb=get", "--resource=pods"},
 	} {
-		if out, err := kubectl(t, s, args[0], args[1:]...); err == nil || !strings.Contains(out, "orbidden") {
+		if out, err := s.kubectl(t, args[0], args[1:]...); err == nil || !strings.Contains(out, "orbidden") {
 			t.Errorf("%v: %v %s", args, err, out)
 		}
 	}
-	if out, err := kubectl(t, s, "acme", "delete", "ns", "acme--made", "--wait=false"); err != nil {
+	if out, err := s.kubectl(t, "acme", "delete", "ns", "acme--made", "--wait=false"); err != nil {
 		t.Errorf("an admin cannot delete its namespace: %s", out)
 	}
 }
 
 // quotaIsCreated checks that the TenantQuota of a Tenant with spec.quota is created and enforced,
 // cannot be changed, and is deleted when the Tenant no longer has a quota.
-func quotaIsCreated(t *testing.T, s *localserver.Server) {
-	apply(t, s,
+func quotaIsCreated(t *testing.T, s *server) {
+	s.apply(t,
 		`{ apiVersion: v1, kind: Namespace, metadata: { name: umbrella--web, labels: { kubetenant.dev/tenant: umbrella } } }`)
-	apply(t, s,
+	s.apply(t,
 		`{ apiVersion: kubetenant.dev/v1alpha1, kind: Tenant, metadata: { name: umbrella }, `+
 			`spec: { id: umbrella, quota: { count/secrets: 2 } } }`)
 	waittest.Until(t, func() error {
-		out, err := kubectl(t, s, "admin", "get", "tenantquota", "umbrella", "-o", `jsonpath={.spec.hard} {.status.used}`)
+		out, err := s.kubectl(t, "admin", "get", "tenantquota", "umbrella", "-o", `jsonpath={.spec.hard} {.status.used}`)
 		if err != nil || out != `{"count/secrets":"2"} {"count/secrets":"0"}` {
 			return fmt.Errorf("the TenantQuota umbrella: %s", out)
 		}
 		return nil
 	})
 	for i, want := range []bool{true, true, false} {
-		out, err := kubectl(t, s, "admin", "create", "secret", "generic", fmt.Sprint("s", i), "-n", "umbrella--web",
+		out, err := s.kubectl(t, "admin", "create", "secret", "generic", fmt.Sprint("s", i), "-n", "umbrella--web",
 			"--as=ops", "--as-group=system:masters")
 		if (err == nil) != want {
 			t.Errorf("secret %d of 2: %s", i, out)
 		}
 	}
-	if out, err := kubectl(t, s, "admin", "patch", "tenantquota", "umbrella", "--type=merge", "-p",
+	if out, err := s.kubectl(t, "admin", "patch", "tenantquota", "umbrella", "--type=merge", "-p",
 		`{"spec":{"hard":{"count/secrets":9}}}`); err == nil || !strings.Contains(out, "kubetenant.dev/managed") {
 		t.Errorf("a provisioned TenantQuota was changed: %s", out)
 	}
-	apply(t, s,
+	s.apply(t,
 		`{ apiVersion: kubetenant.dev/v1alpha1, kind: Tenant, metadata: { name: umbrella }, spec: { id: umbrella } }`)
 	waittest.Until(t, func() error {
-		if out, err := kubectl(t, s, "admin", "get", "tenantquota", "umbrella"); err == nil {
+		if out, err := s.kubectl(t, "admin", "get", "tenantquota", "umbrella"); err == nil {
 			return fmt.Errorf("the TenantQuota remains: %s", out)
 		}
 		return nil
@@ -239,19 +203,19 @@ func quotaIsCreated(t *testing.T, s *localserver.Server) {
 
 // namespacesAreLimited checks that concurrent requests create exactly spec.namespaces.max
 // namespaces, that a deletion allows one more, and that invalid Tenants are rejected.
-func namespacesAreLimited(t *testing.T, s *localserver.Server) {
+func namespacesAreLimited(t *testing.T, s *server) {
 	const most, tries = 20, 50
-	apply(t, s, fmt.Sprintf(`{ apiVersion: kubetenant.dev/v1alpha1, kind: Tenant, metadata: { name: bounded }, `+
+	s.apply(t, fmt.Sprintf(`{ apiVersion: kubetenant.dev/v1alpha1, kind: Tenant, metadata: { name: bounded }, `+
 		`spec: { id: bounded, namespaces: { max: %d } } }`,
 		most))
 	waittest.Until(t, func() error {
-		out, err := kubectl(t, s, "admin", "get", "tenantquota", "bounded", "-o", `jsonpath={.spec.hard} {.status.used}`)
+		out, err := s.kubectl(t, "admin", "get", "tenantquota", "bounded", "-o", `jsonpath={.spec.hard} {.status.used}`)
 		if err != nil || out != `{"count/namespaces":"20"} {"count/namespaces":"0"}` {
 			return fmt.Errorf("the TenantQuota bounded: %s", out)
 		}
 		return nil
 	})
-	as := config(t, s, "admin")
+	as := s.config(t, "admin")
 	// The server calls the webhooks for requests of this user.
 	as.Impersonate = rest.ImpersonationConfig{UserName: "ops", Groups: []string{"system:masters"}}
 	admin := client(t, as)
@@ -289,11 +253,11 @@ func namespacesAreLimited(t *testing.T, s *localserver.Server) {
 		t.Fatal(err)
 	}
 	waittest.Until(t, func() error { return another(tries) }) // until the deletion has freed quota
-	apply(t, s,
+	s.apply(t,
 		`{ apiVersion: kubetenant.dev/v1alpha1, kind: Tenant, metadata: { name: bounded }, `+
 			`spec: { id: bounded, namespaces: { max: 3 } } }`)
 	waittest.Until(t, func() error {
-		out, err := kubectl(t, s, "admin", "get", "tenant", "bounded", "-o",
+		out, err := s.kubectl(t, "admin", "get", "tenant", "bounded", "-o",
 			`jsonpath={.status.conditions[?(@.type=="Ready")].reason}`)
 		if err != nil || out != "TooManyNamespaces" {
 			return fmt.Errorf("Ready: %s", out)
@@ -312,7 +276,7 @@ func namespacesAreLimited(t *testing.T, s *localserver.Server) {
 		id, _, _ := strings.Cut(strings.TrimPrefix(spec, "id: "), ",")
 		path := testFile(t,
 			`{ apiVersion: kubetenant.dev/v1alpha1, kind: Tenant, metadata: { name: `+id+` }, spec: { `+spec+` } }`)
-		if out, err := kubectl(t, s, "admin", "apply", "-f", path); err == nil || !strings.Contains(out, what) {
+		if out, err := s.kubectl(t, "admin", "apply", "-f", path); err == nil || !strings.Contains(out, what) {
 			t.Errorf("%s: %s", spec, out)
 		}
 	}
@@ -321,19 +285,19 @@ func namespacesAreLimited(t *testing.T, s *localserver.Server) {
 // namespaceLabels checks that existing namespaces get the labels of spec.namespaces, and that new
 // namespaces have these labels when they are created. Labels that the Tenant no longer specifies
 // are removed.
-func namespaceLabels(t *testing.T, s *localserver.Server) {
-	apply(t, s,
+func namespaceLabels(t *testing.T, s *server) {
+	s.apply(t,
 		`{ apiVersion: v1, kind: Namespace, metadata: { name: wayne--old, labels: { kubetenant.dev/tenant: wayne, `+
 			`kept: by-somebody } } }`)
 	applyTenant := func(namespaces string) {
 		t.Helper()
-		apply(t, s,
+		s.apply(t,
 			`{ apiVersion: kubetenant.dev/v1alpha1, kind: Tenant, metadata: { name: wayne }, spec: { id: wayne, namespaces: `+
 				namespaces+` } }`)
 	}
 	applyTenant(`{ labels: { cost-centre: "42" }, podSecurity: restricted }`)
 	labels := func(namespace, want string) error {
-		out, err := kubectl(t, s, "admin", "get", "ns", namespace, "-o",
+		out, err := s.kubectl(t, "admin", "get", "ns", namespace, "-o",
 			`jsonpath={.metadata.labels.cost-centre} {.metadata.labels.pod-security\.kubernetes\.io/enforce} `+
 				`{.metadata.labels.kept}`)
 		if err != nil || out != want {
@@ -343,8 +307,8 @@ func namespaceLabels(t *testing.T, s *localserver.Server) {
 	}
 	waittest.Until(t, func() error { return labels("wayne--old", "42 restricted by-somebody") })
 	waittest.Until(t, func() error { // until admission has observed the Tenant
-		_, _ = kubectl(t, s, "admin", "delete", "ns", "wayne--new", "--ignore-not-found")
-		out, err := kubectl(t, s, "admin", append([]string{
+		_, _ = s.kubectl(t, "admin", "delete", "ns", "wayne--new", "--ignore-not-found")
+		out, err := s.kubectl(t, "admin", append([]string{
 			"create", "-o", `jsonpath={.metadata.labels.cost-centre}`, "-f",
 			testFile(t,
 				`{ apiVersion: v1, kind: Namespace, metadata: { name: wayne--new, labels: { kubetenant.dev/tenant: wayne } } }`),
@@ -354,16 +318,14 @@ func namespaceLabels(t *testing.T, s *localserver.Server) {
 		}
 		return nil
 	})
-	if out, err := kubectl(t, s, "admin",
-		append([]string{"label", "ns", "wayne--old", "cost-centre=7", "--overwrite"}, asOps...)...); err != nil {
-		t.Fatal(out)
-	}
+	s.mustKubectl(t, "admin",
+		append([]string{"label", "ns", "wayne--old", "cost-centre=7", "--overwrite"}, asOps...)...)
 	waittest.Until(t, func() error { return labels("wayne--old", "42 restricted by-somebody") })
 	applyTenant(`{ labels: { other: x } }`)
 	waittest.Until(t, func() error { return labels("wayne--old", "  by-somebody") })
 	applyTenant(`{}`)
 	waittest.Until(t, func() error {
-		if out, err := kubectl(t, s, "admin", "get", "ns", "wayne--old", "-o",
+		if out, err := s.kubectl(t, "admin", "get", "ns", "wayne--old", "-o",
 			"jsonpath={.metadata.labels.other}"); err != nil || out != "" {
 			return fmt.Errorf("a label that the Tenant no longer specifies remains: %s", out)
 		}
@@ -374,11 +336,11 @@ func namespaceLabels(t *testing.T, s *localserver.Server) {
 
 // labelsAreRestored checks that a label has its original value again when the Tenant no longer
 // specifies it, even if another field manager also owns the label.
-func labelsAreRestored(t *testing.T, s *localserver.Server, applyTenant func(string)) {
+func labelsAreRestored(t *testing.T, s *server, applyTenant func(string)) {
 	awaitLabels := func(want string) {
 		t.Helper()
 		waittest.Until(t, func() error {
-			out, err := kubectl(t, s, "admin", "get", "ns", "wayne--old", "-o",
+			out, err := s.kubectl(t, "admin", "get", "ns", "wayne--old", "-o",
 				`jsonpath={.metadata.labels.resource\.kubernetes\.io/admin-access} `+
 					`{.metadata.labels.pod-security\.kubernetes\.io/enforce} {.metadata.labels.kept}`)
 			if err != nil || out != want {
@@ -397,9 +359,7 @@ func labelsAreRestored(t *testing.T, s *localserver.Server, applyTenant func(str
 	} {
 		applyTenant(`{ labels: { kept: given, resource.kubernetes.io/admin-access: "true" }, podSecurity: privileged }`)
 		awaitLabels("true privileged given")
-		if out, err := kubectl(t, s, "admin", append(attack, asOps...)...); err != nil {
-			t.Fatal(out)
-		}
+		s.mustKubectl(t, "admin", append(attack, asOps...)...)
 		applyTenant(`{}`)
 		awaitLabels("  by-somebody")
 	}
@@ -407,29 +367,23 @@ func labelsAreRestored(t *testing.T, s *localserver.Server, applyTenant func(str
 
 // appliedAgain checks that repeated server-side applies of a Tenant change nothing after the server
 // has written its status and finalizer.
-func appliedAgain(t *testing.T, s *localserver.Server) {
+func appliedAgain(t *testing.T, s *server) {
 	manifest := testFile(t,
 		`{ apiVersion: kubetenant.dev/v1alpha1, kind: Tenant, metadata: { name: hooli }, `+
 			`spec: { id: hooli, access: Open, admins: [ { kind: User, name: gavin } ], quota: { pods: 5 }, `+
 			`deletionPolicy: Protect } }`)
 	var versions []string
 	for range 3 {
-		if out, err := kubectl(t, s, "admin", "apply", "--server-side", "--field-manager=gitops",
-			"-f", manifest); err != nil {
-			t.Fatal(out)
-		}
+		s.mustKubectl(t, "admin", "apply", "--server-side", "--field-manager=gitops", "-f", manifest)
 		waittest.Until(t, func() error {
-			out, err := kubectl(t, s, "admin", "get", "tenant", "hooli", "-o",
+			out, err := s.kubectl(t, "admin", "get", "tenant", "hooli", "-o",
 				`jsonpath={.status.observedGeneration} {.status.quota} {.metadata.finalizers} {.status.conditions[0].status}`)
 			if err != nil || out != `1 hooli ["kubetenant.dev/tenant"] True` {
 				return fmt.Errorf("the status of hooli: %s", out)
 			}
 			return nil
 		})
-		out, err := kubectl(t, s, "admin", "get", "tenant", "hooli", "-o", "jsonpath={.metadata.resourceVersion}")
-		if err != nil {
-			t.Fatal(out)
-		}
+		out := s.mustKubectl(t, "admin", "get", "tenant", "hooli", "-o", "jsonpath={.metadata.resourceVersion}")
 		versions = append(versions, out)
 	}
 	if versions[0] != versions[1] || versions[1] != versions[2] {
@@ -439,7 +393,7 @@ func appliedAgain(t *testing.T, s *localserver.Server) {
 
 // controllerUserIsRestricted checks that the controller's user cannot write objects that the
 // controller does not maintain, even in the group system:masters.
-func controllerUserIsRestricted(t *testing.T, s *localserver.Server) {
+func controllerUserIsRestricted(t *testing.T, s *server) {
 	for what, args := range map[string][]string{
 		"ConfigMap":                 {"create", "configmap", "x", "-n", "acme--web"},
 		"binding with another name": {"create", "rolebinding", "x", "--clusterrole=view", "--user=x", "-n", "acme--web"},
@@ -470,7 +424,7 @@ func controllerUserIsRestricted(t *testing.T, s *localserver.Server) {
 		"delete other RoleBindings": {"delete", "rolebinding", "-n", "kube-system", "--all"},
 		"other Event":               {"create", "-n", "acme--web", "-f", "testdata/event.yaml"},
 	} {
-		out, err := kubectl(t, s, "admin", append(args, "--as=system:kubetenant:tenants", "--as-group=system:masters")...)
+		out, err := s.kubectl(t, "admin", append(args, "--as=system:kubetenant:tenants", "--as-group=system:masters")...)
 		if err == nil || !strings.Contains(out, "orbidden") {
 			t.Errorf("%s: %s", what, out)
 		}
@@ -479,7 +433,7 @@ func controllerUserIsRestricted(t *testing.T, s *localserver.Server) {
 
 // managedObjectsAreProtected checks that the cluster's admin cannot change, delete or imitate a
 // binding that a Tenant provisions.
-func managedObjectsAreProtected(t *testing.T, s *localserver.Server) {
+func managedObjectsAreProtected(t *testing.T, s *server) {
 	const name = "kubetenant:admins"
 	for what, args := range map[string][]string{
 		"merge patch": {"patch", "rolebinding", name, "--type=merge", "-p", `{"subjects":[]}`},
@@ -498,18 +452,17 @@ func managedObjectsAreProtected(t *testing.T, s *localserver.Server) {
 		"delete all":                  {"delete", "rolebindings", "--all"},
 		"create with a reserved name": {"create", "rolebinding", "kubetenant:x", "--clusterrole=view", "--user=x"},
 	} {
-		out, err := kubectl(t, s, "admin", append(args, "-n", "acme--web")...)
+		out, err := s.kubectl(t, "admin", append(args, "-n", "acme--web")...)
 		if err == nil || !strings.Contains(out, "kubetenant") || !strings.Contains(out, "orbidden") {
 			t.Errorf("%s: %s", what, out)
 		}
 	}
-	out, err := kubectl(t, s, "admin", "get", "rolebindings", "-n", "acme--web", "-o",
-		"jsonpath={.items[*].metadata.name}")
+	out, err := s.kubectl(t, "admin", "get", "rolebindings", "-n", "acme--web", "-o", "jsonpath={.items[*].metadata.name}")
 	if err != nil || out != "kubetenant:admins kubetenant:binding:view" {
 		t.Errorf("the RoleBindings are %s", out)
 	}
 	// The annotation of a prepared namespace is still there.
-	out, err = kubectl(t, s, "admin", "get", "ns", "acme--web", "-o",
+	out, err = s.kubectl(t, "admin", "get", "ns", "acme--web", "-o",
 		`jsonpath={.metadata.annotations.kubetenant\.dev/prepared}`)
 	if err != nil || out == "" {
 		t.Errorf("prepared: %q", out)
@@ -519,11 +472,11 @@ func managedObjectsAreProtected(t *testing.T, s *localserver.Server) {
 // writersBindOnlyTheirRoles checks that the writer of a Tenant can specify only objects that it
 // may write itself, such as bindings of roles that it may bind. It also checks that invalid
 // fields are rejected.
-func writersBindOnlyTheirRoles(t *testing.T, s *localserver.Server) {
-	apply(t, s, `{ apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: { name: tenant-writer }, rules: [
+func writersBindOnlyTheirRoles(t *testing.T, s *server) {
+	s.apply(t, `{ apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: { name: tenant-writer }, rules: [
   { apiGroups: [kubetenant.dev], resources: [tenants], verbs: ["*"] },
   { apiGroups: [rbac.authorization.k8s.io], resources: [clusterroles], resourceNames: [view], verbs: [bind] } ] }`)
-	apply(t, s,
+	s.apply(t,
 		`{ apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRoleBinding, metadata: { name: tenant-writer },
   roleRef: { apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: tenant-writer },
   subjects: [ { apiGroup: rbac.authorization.k8s.io, kind: User, name: writer },
@@ -540,13 +493,10 @@ func writersBindOnlyTheirRoles(t *testing.T, s *localserver.Server) {
 	}
 }
 
-func writerBindsOnlyItsRoles(t *testing.T, s *localserver.Server, writer rest.ImpersonationConfig) {
-	as := config(t, s, "admin")
+func writerBindsOnlyItsRoles(t *testing.T, s *server, writer rest.ImpersonationConfig) {
+	as := s.config(t, "admin")
 	as.Impersonate = writer
-	client, err := dynamic.NewForConfig(as)
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := dynamicClient(t, as)
 	write := func(spec string) error {
 		u := &unstructured.Unstructured{}
 		if err := yaml.Unmarshal([]byte(`{ apiVersion: kubetenant.dev/v1alpha1, kind: Tenant, metadata: { name: initech }, `+

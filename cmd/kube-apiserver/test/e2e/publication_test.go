@@ -9,7 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kubetenant/kubetenant/test/localserver"
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
@@ -57,10 +56,10 @@ func publicationOf(kind [3]string, more string) string {
 
 // objectsArePublished checks that an object of each kind is copied to the namespaces of a tenant.
 // It also checks that the copies follow changes of their source, and cannot be changed otherwise.
-func objectsArePublished(t *testing.T, s *localserver.Server) {
+func objectsArePublished(t *testing.T, s *server) {
 	run := func(args ...string) string {
 		t.Helper()
-		out, err := kubectl(t, s, "admin", args...)
+		out, err := s.kubectl(t, "admin", args...)
 		if err != nil {
 			t.Fatal(args, out)
 		}
@@ -79,7 +78,7 @@ func objectsArePublished(t *testing.T, s *localserver.Server) {
 	copied := func(kind, name, path, want string) {
 		t.Helper()
 		waittest.Until(t, func() error {
-			out, err := kubectl(t, s, "admin", "get", kind, name, "-n", "stark--old", "--ignore-not-found",
+			out, err := s.kubectl(t, "admin", "get", kind, name, "-n", "stark--old", "--ignore-not-found",
 				"-o", "jsonpath="+path)
 			if err != nil || out != want {
 				return fmt.Errorf("%s %s has %q, want %q", kind, name, out, want)
@@ -87,12 +86,12 @@ func objectsArePublished(t *testing.T, s *localserver.Server) {
 			return nil
 		})
 	}
-	apply(t, s, `{ apiVersion: v1, kind: Namespace, metadata: { name: platform } }`)
+	s.apply(t, `{ apiVersion: v1, kind: Namespace, metadata: { name: platform } }`)
 	sources, all := published, ""
 	for _, kind := range publishedKinds {
 		all += publicationOf(kind, "")
 	}
-	applyAs(t, s, sources+"---\n"+all, asOps...)
+	s.apply(t, sources+"---\n"+all, asOps...)
 	for _, kind := range publishedKinds {
 		ready(kind[2], "Published")
 	}
@@ -103,11 +102,11 @@ func objectsArePublished(t *testing.T, s *localserver.Server) {
 	copiesAreProtected(t, s)
 
 	// A namespace that is created later gets all copies.
-	apply(t, s,
+	s.apply(t,
 		`{ apiVersion: v1, kind: Namespace, metadata: { name: stark--pub, labels: { kubetenant.dev/tenant: stark } } }`)
 	for _, kind := range publishedKinds {
 		waittest.Until(t, func() error {
-			out, err := kubectl(t, s, "admin", "get", kind[1], kind[2], "-n", "stark--pub", "-o", "name")
+			out, err := s.kubectl(t, "admin", "get", kind[1], kind[2], "-n", "stark--pub", "-o", "name")
 			if err != nil {
 				return fmt.Errorf("%s", out)
 			}
@@ -119,7 +118,7 @@ func objectsArePublished(t *testing.T, s *localserver.Server) {
 	// Then change a source as an author without the required rights.
 	run(append([]string{"delete", "secret", "registry", "-n", "platform"}, asOps...)...)
 	copied("secret", "registry", "{.type}", "")
-	applyAs(t, s, `{ apiVersion: v1, kind: Secret, metadata: { name: registry, namespace: platform },
+	s.apply(t, `{ apiVersion: v1, kind: Secret, metadata: { name: registry, namespace: platform },
   type: example.com/other,
   stringData: { token: second } }`, asOps...)
 	copied("secret", "registry", "{.type} {.data.token}", "example.com/other c2Vjb25k")
@@ -136,17 +135,9 @@ func objectsArePublished(t *testing.T, s *localserver.Server) {
 	annotatedObjects(t, s, copied)
 }
 
-// applyAs applies a manifest as the caller that the additional flags specify.
-func applyAs(t *testing.T, s *localserver.Server, text string, more ...string) {
-	t.Helper()
-	if out, err := kubectl(t, s, "admin", append([]string{"apply", "-f", testFile(t, text)}, more...)...); err != nil {
-		t.Fatal(out)
-	}
-}
-
 // copiesAreProtected checks that neither the cluster's admin nor a user of the system tenant can
 // change or delete a copy.
-func copiesAreProtected(t *testing.T, s *localserver.Server) {
+func copiesAreProtected(t *testing.T, s *server) {
 	for _, kind := range publishedKinds {
 		copied := strings.ToLower(kind[1]) + "/" + kind[2]
 		for what, args := range map[string][]string{
@@ -162,7 +153,7 @@ func copiesAreProtected(t *testing.T, s *localserver.Server) {
 		} {
 			for _, more := range [][]string{nil, asOps} {
 				args := slices.Concat(args, []string{"-n", "stark--old"}, more)
-				if out, err := kubectl(t, s, "admin", args...); err == nil || !strings.Contains(out, "kubetenant.dev/") {
+				if out, err := s.kubectl(t, "admin", args...); err == nil || !strings.Contains(out, "kubetenant.dev/") {
 					t.Errorf("%s is %s by %v: %s", copied, what, more, out)
 				}
 			}
@@ -173,14 +164,14 @@ func copiesAreProtected(t *testing.T, s *localserver.Server) {
 // sourcesOfOthers checks that the content of a source is not copied if its author does not have the
 // rights to publish it.
 func sourcesOfOthers(
-	t *testing.T, s *localserver.Server, ready func(name, want string), copied func(kind, name, path, want string),
+	t *testing.T, s *server, ready func(name, want string), copied func(kind, name, path, want string),
 ) {
-	apply(t, s, `{ apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding,
+	s.apply(t, `{ apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding,
   metadata: { name: editor, namespace: platform },
   roleRef: { apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: admin },
   subjects: [ { apiGroup: rbac.authorization.k8s.io, kind: User, name: editor } ] }`)
 	asEditor := []string{"--as=editor", "--as-user-extra=kubetenant.dev/tenant=system"}
-	applyAs(t, s,
+	s.apply(t,
 		`{ apiVersion: v1, kind: ConfigMap, metadata: { name: about, namespace: platform }, data: { where: forged } }`,
 		asEditor...)
 	ready("about", "AuthorNotChecked")
@@ -192,13 +183,13 @@ func sourcesOfOthers(
 		"publish annotation": `{ apiVersion: v1, kind: ConfigMap, metadata: { name: other, namespace: platform,
   annotations: { kubetenant.dev/publish: "*" } } }`,
 	} {
-		out, err := kubectl(t, s, "admin", append([]string{"apply", "-f", testFile(t, object)}, asEditor...)...)
+		out, err := s.kubectl(t, "admin", append([]string{"apply", "-f", testFile(t, object)}, asEditor...)...)
 		if err == nil && what != "hash of the content" {
 			t.Errorf("%s: %s", what, out)
 		}
 	}
 	ready("about", "AuthorNotChecked")
-	applyAs(t, s, `{ apiVersion: v1, kind: ConfigMap, metadata: { name: about, namespace: platform },
+	s.apply(t, `{ apiVersion: v1, kind: ConfigMap, metadata: { name: about, namespace: platform },
   data: { where: "in ${namespace}" } }`, asOps...)
 	ready("about", "Published")
 	copied("configmap", "about", "{.data.where}", "in stark--old")
@@ -207,10 +198,10 @@ func sourcesOfOthers(
 // annotatedObjects checks that the annotation kubetenant.dev/publish publishes an object, and that
 // its removal deletes the copies. The annotation must have no effect on an object in a tenant's
 // namespace.
-func annotatedObjects(t *testing.T, s *localserver.Server, copied func(kind, name, path, want string)) {
+func annotatedObjects(t *testing.T, s *server, copied func(kind, name, path, want string)) {
 	annotate := func(value string, more ...string) (string, error) {
 		t.Helper()
-		return kubectl(t, s, "admin",
+		return s.kubectl(t, "admin",
 			slices.Concat([]string{"annotate", "configmap", "about", "--overwrite", "kubetenant.dev/publish" + value}, more)...)
 	}
 	if out, err := annotate("=*", append([]string{"-n", "platform"}, asOps...)...); err != nil {
@@ -221,15 +212,13 @@ func annotatedObjects(t *testing.T, s *localserver.Server, copied func(kind, nam
 		t.Fatal(out)
 	}
 	copied("configmap", "about", "{.data.where}", "")
-	if out, err := kubectl(t, s, "admin", "create", "configmap", "about", "-n", "stark--pub"); err != nil {
-		t.Fatal(out)
-	}
+	s.mustKubectl(t, "admin", "create", "configmap", "about", "-n", "stark--pub")
 	out, err := annotate("=*", append([]string{"-n", "stark--pub"}, asOps...)...)
 	if err != nil || !strings.Contains(out, "Warning") {
 		t.Errorf("the annotation on an object of a tenant: %v %s", err, out)
 	}
 	waittest.Until(t, func() error {
-		out, err := kubectl(t, s, "admin", "get", "publications", "-o", "name")
+		out, err := s.kubectl(t, "admin", "get", "publications", "-o", "name")
 		if err != nil || strings.Contains(out, "publication.kubetenant.dev/") {
 			return fmt.Errorf("there are Publications: %s", out)
 		}

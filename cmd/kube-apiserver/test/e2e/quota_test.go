@@ -6,8 +6,6 @@ package e2e
 import (
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -22,26 +20,12 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/util/retry"
 
-	"github.com/kubetenant/kubetenant/test/localserver"
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// quotaConfig is a configuration in which the quota reservation of a write that is never stored
-// expires after 8 seconds.
-const quotaConfig = `apiVersion: kubetenant.dev/v1alpha1
-kind: TenancyConfiguration
-authentication:
-  sources:
-  - { name: certs, x509: { clientCAFile: pki/ca.crt } }
-admission:
-  quota: { reservation: 8s }
-`
-
-const webhookQuotaConfig = `apiVersion: kubetenant.dev/v1alpha1
-kind: TenancyConfiguration
-authentication: { sources: [] }
-authorization: { subject: { fromGroups: true } }
-admission:
+// quotaConfig is the part of the configuration in which the quota reservation of a write that is
+// never stored expires after 8 seconds.
+const quotaConfig = `admission:
   quota: { reservation: 8s }
 `
 
@@ -56,28 +40,24 @@ spec: { tenant: acme, hard: { count/secrets: "100" } }
 // TenantQuota allows 100 objects. It also checks that deletions free quota. If the server is killed
 // during the creates, the limit must still apply, and reservations of objects that were not stored
 // must be released.
-func TestQuotaIsExact(t *testing.T) { testQuotaIsExact(t, quotaConfig) }
+func TestQuotaIsExact(t *testing.T) { testQuotaIsExact(t, certificatesConfig+quotaConfig) }
 
 func TestWebhookQuotaIsExact(t *testing.T) {
-	testQuotaIsExact(t, webhookQuotaConfig, "--webhook", "--replicas=2")
+	testQuotaIsExact(t, groupsConfig+quotaConfig, "--webhook", "--replicas=2")
 }
 
 func testQuotaIsExact(t *testing.T, tenancy string, args ...string) {
 	t.Parallel()
-	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "tenancy.yaml"), []byte(tenancy), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	s := start(t, dir, args...)
-	prepare(t, s)
-	apply(t, s,
+	s := startServer(t, map[string]string{"tenancy.yaml": tenancy}, args...)
+	s.prepare(t)
+	s.apply(t,
 		`{ apiVersion: v1, kind: Namespace, metadata: { name: acme--db, labels: { kubetenant.dev/tenant: acme } } }`)
-	apply(t, s,
+	s.apply(t,
 		`{ apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding, metadata: { name: all, namespace: acme--db }, `+
 			`roleRef: { apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: admin }, `+
 			`subjects: [ { apiGroup: rbac.authorization.k8s.io, kind: Group, name: "tenant:acme" } ] }`)
-	apply(t, s, secretQuota)
-	acme, admin := client(t, config(t, s, "acme")), client(t, config(t, s, "admin"))
+	s.apply(t, secretQuota)
+	acme, admin := s.client(t, "acme"), s.client(t, "admin")
 	waittest.Until(t, func() error {
 		_, err := acme.CoreV1().Secrets("acme--db").Create(t.Context(), secretOf("probe"),
 			metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
@@ -113,8 +93,8 @@ func testQuotaIsExact(t *testing.T, tenancy string, args ...string) {
 	})
 	if len(args) == 0 { // TestWebhookFaults kills the webhook service instead
 		killed(t, s, acme)
-		s = start(t, dir, args...)
-		acme, admin = client(t, config(t, s, "acme")), client(t, config(t, s, "admin"))
+		s = newServer(t, s.Dir, args...)
+		acme, admin = s.client(t, "acme"), s.client(t, "admin")
 		if n := secrets(t, admin); n > 100 {
 			t.Errorf("%d stored when the server was killed", n)
 		}
@@ -204,7 +184,7 @@ func refill(t *testing.T, acme, admin kubernetes.Interface, prefix string) {
 }
 
 // killed kills the server during 200 concurrent creates, after at least 40 have succeeded.
-func killed(t *testing.T, s *localserver.Server, acme kubernetes.Interface) {
+func killed(t *testing.T, s *server, acme kubernetes.Interface) {
 	t.Helper()
 	var once sync.Once
 	created, _ := createMany(t, acme, "k", 200, func(created int) {

@@ -5,15 +5,12 @@ package e2e
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"testing"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
 	"github.com/kubetenant/kubetenant/tenant"
@@ -46,30 +43,18 @@ subjects: [ { kind: ServiceAccount, name: widget-controller, namespace: kube-sys
 // tenant, even if a caller of the tenant tried to forge the record.
 func TestRecordedIdentity(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	tenancy := "authentication: { sources: [ { name: certs, x509: { clientCAFile: pki/ca.crt } } ] }"
-	if err := os.WriteFile(filepath.Join(dir, "tenancy.yaml"), fmt.Appendf(nil, forgeryConfig, tenancy),
-		0o600); err != nil {
-		t.Fatal(err)
-	}
-	s := start(t, dir)
-	prepare(t, s)
-	apply(t, s, definition("widgets", "Widget")+"---"+forgeryRights+"---"+controllerRights)
-	admin := client(t, config(t, s, "admin"))
+	s := startServer(t, map[string]string{"tenancy.yaml": certificatesConfig + forgeryConfig})
+	s.prepare(t)
+	s.apply(t, definition("widgets", "Widget")+"---"+forgeryRights+"---"+controllerRights)
+	admin := s.client(t, "admin")
 	token, err := admin.CoreV1().ServiceAccounts("kube-system").CreateToken(t.Context(), "widget-controller",
 		&authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	controller := withToken(config(t, s, "admin"), token.Status.Token)
-	own, err := dynamic.NewForConfig(controller)
-	if err != nil {
-		t.Fatal(err)
-	}
-	acme, err := dynamic.NewForConfig(config(t, s, "acme"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	controller := withToken(s.config(t, "admin"), token.Status.Token)
+	own := dynamicClient(t, controller)
+	acme := s.dynamic(t, "acme")
 	forged := widget("acme--web", "app", nil)
 	forged.SetAnnotations(map[string]string{
 		tenant.IdentityAnnotation: `{"user":"root","tenant":"globex","groups":["system:masters"]}`,
@@ -112,12 +97,10 @@ func TestRecordedIdentity(t *testing.T) {
 func checkImpersonated(t *testing.T, name string, impersonated *rest.Config) {
 	t.Helper()
 	c := client(t, impersonated)
-	me, err := c.AuthenticationV1().SelfSubjectReviews().Create(t.Context(),
-		&authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+	u, err := whoami(t.Context(), impersonated)
 	if err != nil {
 		t.Fatal(err)
 	}
-	u := me.Status.UserInfo
 	if fmt.Sprint(u.Extra[tenant.ExtraKey]) != "[acme]" || !slices.Contains(u.Groups, "tenant:acme") ||
 		slices.Contains(u.Groups, "system:masters") {
 		t.Errorf("%s: is %+v", name, u)

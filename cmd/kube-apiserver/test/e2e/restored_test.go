@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kubetenant/kubetenant/test/localserver"
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
@@ -75,34 +74,30 @@ func TestRestoredEtcd(t *testing.T) {
 	write := func(name, text string) string {
 		t.Helper()
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		writeFile(t, path, text)
 		return path
 	}
 	write("tenancy.yaml", restoredConfig)
 	write("revoked.yaml", noRevocations)
-	policy := write("audit-policy.yaml",
-		"apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules: [ { level: Metadata } ]\n")
 	log := filepath.Join(dir, "audit.log")
-	args := []string{"--", "--audit-policy-file=" + policy, "--audit-log-path=" + log, "--audit-log-mode=blocking"}
-	s := start(t, dir, args...)
-	prepare(t, s)
-	mustKubectl(t, s, "apply", "-f", write("objects.yaml", beforeBackup))
+	args := append([]string{"--"}, auditFlags(t, dir, auditPolicy+"omitStages: [RequestReceived]\n")...)
+	s := newServer(t, dir, args...)
+	s.prepare(t)
+	s.awaitKubectl(t, "admin", "apply", "-f", write("objects.yaml", beforeBackup))
 	uid := func(kind, name string) string {
 		t.Helper()
-		return mustKubectl(t, s, "get", kind, name, "-o", "jsonpath={.metadata.uid}")
+		return s.awaitKubectl(t, "admin", "get", kind, name, "-o", "jsonpath={.metadata.uid}")
 	}
 	initech := uid("tenant", "initech")
 
 	data, snapshot := filepath.Join(dir, "etcd", "data"), filepath.Join(dir, "snapshot")
-	stopped(t, s)
+	s.stop(t)
 	if err := os.CopyFS(snapshot, os.DirFS(data)); err != nil {
 		t.Fatal(err)
 	}
-	s = start(t, dir, args...)
+	s = newServer(t, dir, args...)
 	waittest.Until(t, func() error { return changeAfterBackup(t, s, initech) })
-	mustKubectl(t, s, "apply", "-f", write("hooli.yaml",
+	s.awaitKubectl(t, "admin", "apply", "-f", write("hooli.yaml",
 		"{apiVersion: kubetenant.dev/v1alpha1, kind: Tenant, metadata: {name: hooli}, spec: {id: hooli}}"))
 	hooli := uid("tenant", "hooli")
 	write("revoked.yaml", noRevocations+"users: [ { tenant: globex, name: bob } ]\n")
@@ -117,11 +112,11 @@ func TestRestoredEtcd(t *testing.T) {
 		t.Errorf("before the restore: exit code %d\n%s", code, out)
 	}
 
-	stopped(t, s)
+	s.stop(t)
 	if err := errors.Join(os.RemoveAll(data), os.CopyFS(data, os.DirFS(snapshot))); err != nil {
 		t.Fatal(err)
 	}
-	s = start(t, dir, args...)
+	s = newServer(t, dir, args...)
 	checkRestored(t, s)
 	if text, err := os.ReadFile(filepath.Join(dir, "revoked.yaml")); err != nil || !strings.Contains(string(text), "bob") {
 		t.Errorf("the file of revocations on disk is %q, %v", text, err)
@@ -130,7 +125,7 @@ func TestRestoredEtcd(t *testing.T) {
 	checkFindings(t, code, out, hooli)
 
 	waittest.Until(t, func() error { return changeAfterBackup(t, s, initech) })
-	mustKubectl(t, s, "apply", "-f", filepath.Join(dir, "hooli.yaml"))
+	s.awaitKubectl(t, "admin", "apply", "-f", filepath.Join(dir, "hooli.yaml"))
 	_, out = exitCode(t, s, "validate", "--restored", "--audit-log", log)
 	if strings.Contains(out, "fix: ") {
 		t.Errorf("after the changes were repeated:\n%s", out)
@@ -162,13 +157,13 @@ func checkFindings(t *testing.T, code int, out, hooli string) {
 
 // changeAfterBackup makes changes that are lost when the backup is restored. It can be called
 // repeatedly.
-func changeAfterBackup(t *testing.T, s *localserver.Server, initech string) error {
+func changeAfterBackup(t *testing.T, s *server, initech string) error {
 	t.Helper()
 	for _, args := range [][]string{
 		{"delete-tenant", "initech", "--yes", "--wait=false"},
 		{"suspend", "acme", "--read-only"},
 	} {
-		if out, err := tenantOutput(t, s, "admin", args...); err != nil {
+		if out, err := s.tenant(t, "admin", args...); err != nil {
 			return fmt.Errorf("%v: %s", args, out)
 		}
 	}
@@ -181,7 +176,7 @@ func changeAfterBackup(t *testing.T, s *localserver.Server, initech string) erro
 		},
 		{"get", "retiredtenant", "initech-" + initech},
 	} {
-		if out, err := kubectl(t, s, "admin", args...); err != nil {
+		if out, err := s.kubectl(t, "admin", args...); err != nil {
 			return fmt.Errorf("%v: %s", args, out)
 		}
 	}
@@ -189,65 +184,35 @@ func changeAfterBackup(t *testing.T, s *localserver.Server, initech string) erro
 }
 
 // checkRestored checks that each change after the backup is lost.
-func checkRestored(t *testing.T, s *localserver.Server) {
+func checkRestored(t *testing.T, s *server) {
 	t.Helper()
-	if out := mustKubectl(t, s, "get", "tenants", "-o", "jsonpath={range .items[*]}{.metadata.name} {.spec.suspension}"+
-		"{.metadata.deletionTimestamp},{end}"); out != "acme ,globex ,initech ," {
+	out := s.awaitKubectl(t, "admin", "get", "tenants", "-o",
+		"jsonpath={range .items[*]}{.metadata.name} {.spec.suspension}{.metadata.deletionTimestamp},{end}")
+	if out != "acme ,globex ,initech ," {
 		t.Errorf("Tenants %q", out)
 	}
-	if out := mustKubectl(t, s, "get", "retiredtenants", "-o", "name"); out != "" {
+	if out := s.awaitKubectl(t, "admin", "get", "retiredtenants", "-o", "name"); out != "" {
 		t.Errorf("RetiredTenants %q", out)
 	}
-	if out := mustKubectl(t, s, "get", "secret", "kubetenant-webhook-config", "-n", "kubetenant-system", "-o",
+	if out := s.awaitKubectl(t, "admin", "get", "secret", "kubetenant-webhook-config", "-n", "kubetenant-system", "-o",
 		`jsonpath={.data.revoked\.yaml}`); out != "Zmlyc3Q=" {
 		t.Errorf("revocations %q", out)
 	}
-	waittest.Until(t, func() error {
-		if out, err := kubectl(t, s, "acme", "create", "configmap", "again", "-n", "acme--web"); err != nil {
-			return fmt.Errorf("the tenant is still suspended: %s", out)
-		}
-		return nil
-	})
-	waittest.Until(t, func() error {
-		if out, err := kubectl(t, s, "globex", "get", "configmap", "again", "-n", "acme--web"); err != nil {
-			return fmt.Errorf("the deleted grant does not apply again: %s", out)
-		}
-		return nil
-	})
-	mustKubectl(t, s, "get", "rolebinding", "guest", "-n", "acme--web")
-}
-
-// mustKubectl runs kubectl as the admin until it succeeds, and returns its output. If it does not
-// succeed in time, the test fails.
-func mustKubectl(t *testing.T, s *localserver.Server, args ...string) string {
-	t.Helper()
-	var out string
-	waittest.Until(t, func() (err error) { // the server may not serve a custom resource yet
-		if out, err = kubectl(t, s, "admin", args...); err != nil {
-			err = fmt.Errorf("%v: %s", args, out)
-		}
-		return err
-	})
-	return out
-}
-
-func stopped(t *testing.T, s *localserver.Server) {
-	t.Helper()
-	if err := s.Stop(); err != nil {
-		t.Fatal(err)
-	}
+	s.awaitKubectl(t, "acme", "create", "configmap", "again", "-n", "acme--web")
+	s.awaitKubectl(t, "globex", "get", "configmap", "again", "-n", "acme--web")
+	s.awaitKubectl(t, "admin", "get", "rolebinding", "guest", "-n", "acme--web")
 }
 
 // exitCode runs a command of kubectl tenant as the admin. It returns the exit code and the output.
-func exitCode(t *testing.T, s *localserver.Server, args ...string) (code int, output string) {
+func exitCode(t *testing.T, s *server, args ...string) (code int, output string) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), binary(t, "kubectl-tenant"), append(args, "--kubeconfig",
-		s.Kubeconfig("admin"))...)
-	out, err := cmd.CombinedOutput()
-	if failed := (*exec.ExitError)(nil); err != nil && !errors.As(err, &failed) {
+	output, err := s.tenant(t, "admin", args...)
+	if failed := (*exec.ExitError)(nil); errors.As(err, &failed) {
+		return failed.ExitCode(), output
+	} else if err != nil {
 		t.Fatal(err)
 	}
-	return cmd.ProcessState.ExitCode(), string(out)
+	return 0, output
 }
 
 // usageOf returns a usage record of a tenant for the current hour.

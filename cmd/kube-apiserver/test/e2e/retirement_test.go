@@ -9,8 +9,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -18,16 +16,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
-	"github.com/kubetenant/kubetenant/test/localserver"
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-const retirementConfig = `apiVersion: kubetenant.dev/v1alpha1
-kind: TenancyConfiguration
-authentication:
-  sources:
-  - { name: certs, x509: { clientCAFile: pki/ca.crt } }
-  - { name: tokens, tokenFile: { path: tokens.csv } }
+const retirementConfig = certificatesConfig + `  - { name: tokens, tokenFile: { path: tokens.csv } }
 `
 
 // TestRetirement checks that the access of a deleted tenant's callers ends, that its namespaces
@@ -37,40 +29,31 @@ authentication:
 func TestRetirement(t *testing.T) {
 	// The certificate is issued after the deletion that the test records, so it is not an old
 	// credential. The test therefore uses a token from the token file, which has no issue date.
-	testRetirement(t, retirementConfig, func(t *testing.T, s *localserver.Server) *rest.Config {
-		return withToken(config(t, s, "acme"), "old-token-of-acme")
+	testRetirement(t, retirementConfig, func(t *testing.T, s *server) *rest.Config {
+		return withToken(s.config(t, "acme"), "old-token-of-acme")
 	}, "deleted tenant of the same name")
 }
 
 func TestWebhookRetirement(t *testing.T) {
-	testRetirement(t, webhookProvisionConfig,
-		func(t *testing.T, s *localserver.Server) *rest.Config { return config(t, s, "acme") },
+	testRetirement(t, groupsConfig,
+		func(t *testing.T, s *server) *rest.Config { return s.config(t, "acme") },
 		"may belong to a deleted tenant of the same name", "--webhook")
 }
 
 func testRetirement(
-	t *testing.T, tenancy string, old func(*testing.T, *localserver.Server) *rest.Config, refusal string, args ...string,
+	t *testing.T, tenancy string, old func(*testing.T, *server) *rest.Config, refusal string, args ...string,
 ) {
 	t.Parallel()
-	dir := t.TempDir()
-	for name, text := range map[string]string{
+	s := startServer(t, map[string]string{
 		"tenancy.yaml": tenancy,
 		"tokens.csv":   "old-token-of-acme,alice,u1,,,acme\n",
-	} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	s := start(t, dir, args...)
+	}, args...)
 	admin := func(args ...string) string {
 		t.Helper()
-		out, err := kubectl(t, s, "admin", args...)
-		if err != nil {
-			t.Fatalf("%v: %s", args, out)
-		}
+		out := s.mustKubectl(t, "admin", args...)
 		return strings.TrimSpace(out)
 	}
-	apply(t, s, `
+	s.apply(t, `
 apiVersion: kubetenant.dev/v1alpha1
 kind: Tenant
 metadata: { name: acme }
@@ -117,7 +100,7 @@ subjects: [ { apiGroup: rbac.authorization.k8s.io, kind: Group, name: "tenant:ac
 	admin("delete", "tenant", "acme", "--wait=false")
 	begun := time.Now()
 	waittest.Until(t, func() error {
-		out, err := kubectl(t, s, "admin", "create", "configmap", fmt.Sprint("x", time.Now().UnixNano()), "-n", "acme--web",
+		out, err := s.kubectl(t, "admin", "create", "configmap", fmt.Sprint("x", time.Now().UnixNano()), "-n", "acme--web",
 			"--as=alice", "--as-group=tenant:acme", "--as-user-extra=kubetenant.dev/tenant=acme", "--dry-run=server")
 		if err == nil ||
 			!strings.Contains(out, "may only read and delete") && !strings.Contains(out, "because it is being terminated") {
@@ -129,12 +112,12 @@ subjects: [ { apiGroup: rbac.authorization.k8s.io, kind: Group, name: "tenant:ac
 		watching.awaitEnd(t)
 	}
 	late := append([]string{"create", "-f", testFile(t, lateNamespace)}, asOps...)
-	if out, err := kubectl(t, s, "admin", late...); err == nil ||
+	if out, err := s.kubectl(t, "admin", late...); err == nil ||
 		!strings.Contains(out, "names a tenant that was deleted or is being deleted") {
 		t.Errorf("a namespace of a tenant that is deleted: %s", out)
 	}
 	waittest.Within(t, 3*time.Minute, func() error {
-		if out, err := kubectl(t, s, "admin", "get", "tenant", "acme", "-o", "jsonpath={.status.conditions}"); err == nil {
+		if out, err := s.kubectl(t, "admin", "get", "tenant", "acme", "-o", "jsonpath={.status.conditions}"); err == nil {
 			return fmt.Errorf("the Tenant is still there: %s", out)
 		}
 		return nil
@@ -145,7 +128,7 @@ subjects: [ { apiGroup: rbac.authorization.k8s.io, kind: Group, name: "tenant:ac
 	if out := admin("get", "namespaces", "-l", "kubetenant.dev/tenant=acme", "-o", "name"); out != "" {
 		t.Errorf("namespaces are left: %s", out)
 	}
-	if out, err := kubectl(t, s, "admin", "get", "clusterrolebinding", "made-for-acme"); err == nil {
+	if out, err := s.kubectl(t, "admin", "get", "clusterrolebinding", "made-for-acme"); err == nil {
 		t.Errorf("a binding is left: %s", out)
 	}
 	name := "acme-" + uid
@@ -159,15 +142,10 @@ subjects: [ { apiGroup: rbac.authorization.k8s.io, kind: Group, name: "tenant:ac
 	// Replace the RetiredTenant with one whose deletion was more than ten minutes ago.
 	admin("delete", "clusterrolebinding", "somebodys")
 	admin("delete", "retiredtenant", name)
-	apply(t, s, `{ apiVersion: kubetenant.dev/v1alpha1, kind: RetiredTenant, metadata: { name: `+name+
+	s.apply(t, `{ apiVersion: kubetenant.dev/v1alpha1, kind: RetiredTenant, metadata: { name: `+name+
 		` }, spec: { id: acme, uid: `+uid+`, retiredAt: "2026-01-01T00:00:00Z" } }`)
-	waittest.Until(t, func() error {
-		if out, err := kubectl(t, s, "admin", "apply", "-f", testFile(t, successor(uid, ""))); err != nil {
-			return errors.New(out)
-		}
-		return nil
-	})
-	apply(t, s,
+	s.awaitKubectl(t, "admin", "apply", "-f", testFile(t, successor(uid, "")))
+	s.apply(t,
 		`{ apiVersion: v1, kind: Namespace, metadata: { name: acme--web, labels: { kubetenant.dev/tenant: acme } } }`)
 	requestDenied := func() error {
 		_, err := caller.CoreV1().ConfigMaps("acme--web").List(t.Context(), metav1.ListOptions{})
@@ -180,7 +158,7 @@ subjects: [ { apiGroup: rbac.authorization.k8s.io, kind: Group, name: "tenant:ac
 		}
 		return nil
 	})
-	apply(t, s, successor(uid, "acceptUndated: true, "))
+	s.apply(t, successor(uid, "acceptUndated: true, "))
 	waittest.Until(t, requestDenied)
 }
 
@@ -193,7 +171,7 @@ func successor(replaces, more string) string {
 
 // nameIsReserved checks that callers of a deleted tenant are denied, and that neither a new Tenant
 // nor a new Namespace can use its ID yet.
-func nameIsReserved(t *testing.T, s *localserver.Server, caller rest.Interface, uid string) {
+func nameIsReserved(t *testing.T, s *server, caller rest.Interface, uid string) {
 	waittest.Until(t, func() error {
 		err := caller.Get().AbsPath("/api/v1/namespaces/acme--web/configmaps").Do(t.Context()).Error()
 		if err == nil {
@@ -216,7 +194,7 @@ func nameIsReserved(t *testing.T, s *localserver.Server, caller rest.Interface, 
 		"Tenant that is created too early": {successor(uid, ""), "was deleted a moment ago"},
 		"namespace":                        {lateNamespace, "names a tenant that was deleted or is being deleted"},
 	} {
-		if out, err := kubectl(t, s, "admin", append([]string{"create", "-f", testFile(t, c.manifest)},
+		if out, err := s.kubectl(t, "admin", append([]string{"create", "-f", testFile(t, c.manifest)},
 			asOps...)...); err == nil || !strings.Contains(out, c.want) {
 			t.Errorf("%s: %s", what, out)
 		}
@@ -229,15 +207,6 @@ var asOps = []string{"--as=ops", "--as-user-extra=kubetenant.dev/tenant=system"}
 
 const lateNamespace = `{ apiVersion: v1, kind: Namespace, metadata: { name: acme--late, ` +
 	`labels: { kubetenant.dev/tenant: acme } } }`
-
-func testFile(t *testing.T, text string) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "file.yaml")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
 
 // openedWatch is an active watch request.
 type openedWatch struct{ ended chan struct{} }

@@ -6,7 +6,6 @@ package e2e
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -15,29 +14,6 @@ import (
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/internal/simulate/scenario"
 )
-
-// binaries returns the folder of the built commands.
-func binaries(t *testing.T) string {
-	t.Helper()
-	dir := os.Getenv(binDir)
-	if dir == "" {
-		if os.Getenv("CI") != "" {
-			t.Fatalf("%s is not set: run make test", binDir)
-		}
-		t.Skipf("%s is not set: run make test, which builds the commands", binDir)
-	}
-	return dir
-}
-
-// binary returns the path of a command or tool that the test's make target builds.
-func binary(t *testing.T, name string) string {
-	t.Helper()
-	path := filepath.Join(binaries(t), name)
-	if _, err := os.Stat(path); err != nil {
-		t.Fatalf("%v: run the test with its make target, which must build %s", err, name)
-	}
-	return path
-}
 
 // sharedMode is a deployment mode whose scenarios share servers.
 type sharedMode interface {

@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -22,9 +21,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/internal/fairuse"
@@ -33,100 +30,17 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// withoutWorkloads disables the controllers that create Pods, because few tests need them.
-const withoutWorkloads = "--workload-controllers=false"
-
-// start starts kubetenant-local in dir. The server runs until the test ends.
-func start(t *testing.T, dir string, args ...string) *localserver.Server {
-	t.Helper()
-	args = append([]string{withoutWorkloads, "--unsafe-no-fsync"}, args...) // args come last, so they override these flags
-	s, err := localserver.Start(t.Context(), binary(t, "kubetenant-local"), dir, args...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = s.Stop() })
-	return s
-}
-
-// config returns the client configuration of the named kubeconfig, which kubetenant-local has
-// written.
-func config(t *testing.T, s *localserver.Server, name string) *rest.Config {
-	t.Helper()
-	c, err := clientcmd.BuildConfigFromFlags("", s.Kubeconfig(name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.QPS = -1
-	return c
-}
-
-func client(t *testing.T, c *rest.Config) *kubernetes.Clientset {
-	t.Helper()
-	k, err := kubernetes.NewForConfig(c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return k
-}
-
-// withToken returns a copy of the configuration with a bearer token instead of the client
-// certificate.
-func withToken(c *rest.Config, token string) *rest.Config {
-	c = rest.AnonymousClientConfig(c)
-	c.BearerToken = token
-	return c
-}
-
-// kubectl runs the built kubectl with the named kubeconfig.
-func kubectl(t *testing.T, s *localserver.Server, name string, args ...string) (string, error) {
-	t.Helper()
-	cmd := exec.CommandContext(t.Context(), binary(t, "kubectl"),
-		append([]string{"--kubeconfig", s.Kubeconfig(name)}, args...)...)
-	out, err := cmd.CombinedOutput()
-	return string(out), err
-}
-
-// prepare applies the example manifest with the rights of tenants' admins. The tenants acme and
-// globex then each create a namespace.
-func prepare(t *testing.T, s *localserver.Server) {
-	t.Helper()
-	if out, err := kubectl(t, s, "admin", "apply", "-f", "../../../../examples/manifests/tenants.yaml"); err != nil {
-		t.Fatal(out)
-	}
-	for name, namespace := range map[string]string{"acme": "acme--web", "globex": "globex--shop"} {
-		waittest.Until(t, func() error {
-			if out, err := kubectl(t, s, name, "create", "ns", namespace); err != nil {
-				return fmt.Errorf("%s", out)
-			}
-			return nil
-		})
-	}
-}
-
 // TestOneServer checks requests of tenants and of an operator to one server with kubetenant
 // compiled in.
 func TestOneServer(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	policy := filepath.Join(dir, "audit-policy.yaml")
 	audit := filepath.Join(dir, "audit.log")
-	if err := os.WriteFile(policy, []byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [ { level: Metadata } ]\n"),
-		0o600); err != nil {
-		t.Fatal(err)
-	}
 	const canary = "CANARY-token"
-	files := map[string]string{
-		"tokens.csv":    canary + ",alice,u1,dev,,acme\n",
-		"passwords.csv": "CANARY-password,admin,u2,,acme\n",
-	}
-	for name, text := range files {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	s := start(t, dir, "--", "--audit-policy-file="+policy, "--audit-log-path="+audit,
-		"--audit-log-mode=blocking", "--v=4")
-	prepare(t, s)
+	writeFile(t, filepath.Join(dir, "tokens.csv"), canary+",alice,u1,dev,,acme\n")
+	writeFile(t, filepath.Join(dir, "passwords.csv"), "CANARY-password,admin,u2,,acme\n")
+	s := newServer(t, dir, append([]string{"--", "--v=4"}, auditFlags(t, dir, auditPolicy)...)...)
+	s.prepare(t)
 	t.Run("namespaces are filtered", func(t *testing.T) { namespacesAreFiltered(t, s) })
 	t.Run("a namespace from a file", func(t *testing.T) { namespaceIsApplied(t, s) })
 	t.Run("reviews", func(t *testing.T) { reviews(t, s, canary) })
@@ -145,13 +59,13 @@ func TestOneServer(t *testing.T) {
 
 // namespacesAreFiltered checks that lists and watches of namespaces return only the tenant's own
 // namespaces.
-func namespacesAreFiltered(t *testing.T, s *localserver.Server) {
-	acme := client(t, config(t, s, "acme"))
-	if out, err := kubectl(t, s, "acme", "get", "ns", "-o", "name"); err != nil ||
+func namespacesAreFiltered(t *testing.T, s *server) {
+	acme := s.client(t, "acme")
+	if out, err := s.kubectl(t, "acme", "get", "ns", "-o", "name"); err != nil ||
 		strings.TrimSpace(out) != "namespace/acme--web" {
 		t.Errorf("get ns = %q, %v", out, err)
 	}
-	if out, err := kubectl(t, s, "acme", "get", "ns", "globex--shop"); err == nil {
+	if out, err := s.kubectl(t, "acme", "get", "ns", "globex--shop"); err == nil {
 		t.Errorf("get of another tenant's namespace = %q", out)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -161,12 +75,8 @@ func namespacesAreFiltered(t *testing.T, s *localserver.Server) {
 		t.Fatal(err)
 	}
 	defer w.Stop()
-	if out, err := kubectl(t, s, "globex", "create", "ns", "globex--secret"); err != nil {
-		t.Fatal(out)
-	}
-	if out, err := kubectl(t, s, "acme", "create", "ns", "acme--last"); err != nil {
-		t.Fatal(out)
-	}
+	s.mustKubectl(t, "globex", "create", "ns", "globex--secret")
+	s.mustKubectl(t, "acme", "create", "ns", "acme--last")
 	for event := range w.ResultChan() {
 		ns, ok := event.Object.(*corev1.Namespace)
 		if !ok {
@@ -184,26 +94,24 @@ func namespacesAreFiltered(t *testing.T, s *localserver.Server) {
 
 // namespaceIsApplied checks that a tenant can create and apply its namespace from a file. It also
 // checks requests with tenant paths.
-func namespaceIsApplied(t *testing.T, s *localserver.Server) {
+func namespaceIsApplied(t *testing.T, s *server) {
 	path := filepath.Join(t.TempDir(), "ns.yaml")
 	write := func(labels string) {
 		t.Helper()
 		text := "{apiVersion: v1, kind: Namespace, metadata: {name: acme--byfile, labels: {" + labels + "}}}\n"
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		writeFile(t, path, text)
 	}
 	write("env: one")
-	if out, err := kubectl(t, s, "acme", "apply", "-f", path); err != nil {
+	if out, err := s.kubectl(t, "acme", "apply", "-f", path); err != nil {
 		t.Errorf("apply of a new namespace = %q, %v", out, err)
 	}
-	if out, err := kubectl(t, s, "acme", "get", "ns", "byfile"); err == nil ||
+	if out, err := s.kubectl(t, "acme", "get", "ns", "byfile"); err == nil ||
 		!strings.Contains(out, authz.ReasonNotOwned.String()) {
 		t.Errorf("get of a namespace that does not exist = %q, %v", out, err)
 	}
 	write("env: two")
 	for _, args := range [][]string{{"apply", "-f", path}, {"apply", "--server-side", "--force-conflicts", "-f", path}} {
-		if out, err := kubectl(t, s, "acme", args...); err != nil {
+		if out, err := s.kubectl(t, "acme", args...); err != nil {
 			t.Errorf("%v = %q", args, out)
 		}
 	}
@@ -213,7 +121,7 @@ func namespaceIsApplied(t *testing.T, s *localserver.Server) {
 		"/tenants/globex": "(Forbidden)",
 		"/tenants":        "(Forbidden)",
 	} {
-		if out, _ := kubectl(t, s, "acme", "--server", config(t, s, "acme").Host+url, "get", "ns",
+		if out, _ := s.kubectl(t, "acme", "--server", s.config(t, "acme").Host+url, "get", "ns",
 			"-o", "name"); !strings.Contains(out, want) {
 			t.Errorf("get ns at %s = %q, want %q", url, out, want)
 		}
@@ -222,8 +130,8 @@ func namespaceIsApplied(t *testing.T, s *localserver.Server) {
 
 // reviews checks that a TokenReview returns the identity of a token from the token file, and that a
 // tenant may not create a TokenReview.
-func reviews(t *testing.T, s *localserver.Server, token string) {
-	admin := client(t, config(t, s, "admin"))
+func reviews(t *testing.T, s *server, token string) {
+	admin := s.client(t, "admin")
 	review := func(token string) authenticationv1.TokenReviewStatus {
 		t.Helper()
 		r, err := admin.AuthenticationV1().TokenReviews().Create(t.Context(),
@@ -241,7 +149,7 @@ func reviews(t *testing.T, s *localserver.Server, token string) {
 	if got := review("nonsense"); got.Authenticated {
 		t.Errorf("review of nonsense = %+v", got)
 	}
-	acme := client(t, config(t, s, "acme"))
+	acme := s.client(t, "acme")
 	_, err := acme.AuthenticationV1().TokenReviews().Create(t.Context(),
 		&authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}, metav1.CreateOptions{})
 	if err == nil || !strings.Contains(err.Error(), authz.ReasonReview.String()) {
@@ -252,7 +160,7 @@ func reviews(t *testing.T, s *localserver.Server, token string) {
 // selfReviewsAgree checks that "kubectl auth can-i" prints the decision that the server makes
 // for the request. It also checks that "can-i --list" lists no rights in another tenant's
 // namespace, where it may return an error.
-func selfReviewsAgree(t *testing.T, s *localserver.Server) {
+func selfReviewsAgree(t *testing.T, s *server) {
 	for _, c := range []struct {
 		args string
 		want bool
@@ -268,13 +176,13 @@ func selfReviewsAgree(t *testing.T, s *localserver.Server) {
 		{"* * -n acme--web", false},
 		{"impersonate users/system:admin", false},
 	} {
-		out, _ := kubectl(t, s, "acme", append([]string{"auth", "can-i"}, strings.Fields(c.args)...)...)
+		out, _ := s.kubectl(t, "acme", append([]string{"auth", "can-i"}, strings.Fields(c.args)...)...)
 		if last := lastLine(out); (last == "yes") != c.want {
 			t.Errorf("can-i %s = %q, want %v", c.args, out, c.want)
 		}
 	}
 	for namespace, want := range map[string]bool{"acme--web": true, "globex--shop": false, "kube-system": false} {
-		out, err := kubectl(t, s, "acme", "auth", "can-i", "--list", "-n", namespace)
+		out, err := s.kubectl(t, "acme", "auth", "can-i", "--list", "-n", namespace)
 		if err != nil && want || strings.Contains(out, "configmaps") != want || strings.Contains(out, "nodes") ||
 			strings.Contains(out, "*.*") {
 			t.Errorf("can-i --list in %s: %v\n%s", namespace, err, out)
@@ -290,11 +198,11 @@ func lastLine(s string) string {
 
 // auditHasDecisions checks that audit events contain the decision of the tenant boundary, or the
 // source that rejected a credential.
-func auditHasDecisions(t *testing.T, s *localserver.Server, path string) {
-	_, _ = kubectl(t, s, "acme", "get", "configmaps", "-n", "globex--shop")
-	_, _ = kubectl(t, s, "acme", "get", "configmaps", "-n", "acme--web")
-	_, _ = kubectl(t, s, "admin", "get", "configmaps", "-n", "acme--web", "--as", "carol", "--as-group", "tenant:acme")
-	admin := config(t, s, "admin")
+func auditHasDecisions(t *testing.T, s *server, path string) {
+	_, _ = s.kubectl(t, "acme", "get", "configmaps", "-n", "globex--shop")
+	_, _ = s.kubectl(t, "acme", "get", "configmaps", "-n", "acme--web")
+	_, _ = s.kubectl(t, "admin", "get", "configmaps", "-n", "acme--web", "--as", "carol", "--as-group", "tenant:acme")
+	admin := s.config(t, "admin")
 	basic := rest.AnonymousClientConfig(admin)
 	basic.Username, basic.Password = "admin", "wrong"
 	_, _ = client(t, basic).CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{})
@@ -342,33 +250,23 @@ func auditHasDecisions(t *testing.T, s *localserver.Server, path string) {
 
 // filesAreReloaded checks that a token is accepted after it is added to the token file, and
 // rejected after it is removed. An invalid file must not change the accepted tokens.
-func filesAreReloaded(t *testing.T, s *localserver.Server) {
+func filesAreReloaded(t *testing.T, s *server) {
 	write := func(text string) {
 		t.Helper()
-		path := filepath.Join(s.Dir, "tokens.csv")
-		if err := os.WriteFile(path+".new", []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Rename(path+".new", path); err != nil {
-			t.Fatal(err)
-		}
+		s.write(t, "tokens.csv", text)
 	}
-	base := config(t, s, "admin")
+	base := s.config(t, "admin")
 	works := func(token string, want bool) func() error {
 		return func() error {
-			_, err := client(t, withToken(base, token)).AuthenticationV1().SelfSubjectReviews().Create(t.Context(),
-				&authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+			_, err := whoami(t.Context(), withToken(base, token))
 			if (err == nil) != want {
 				return fmt.Errorf("token %s works: %v, want %v", token, err == nil, want)
 			}
 			return nil
 		}
 	}
-	before, err := os.ReadFile(filepath.Join(s.Dir, "tokens.csv"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer write(string(before))
+	before := s.read(t, "tokens.csv")
+	defer write(before)
 	write("first,alice,u1,,acme\n")
 	waittest.Until(t, works("first", true))
 	write("second,alice,u1,,acme\n")
@@ -381,9 +279,9 @@ func filesAreReloaded(t *testing.T, s *localserver.Server) {
 
 // newVersions returns an error unless the server's metrics report want reloads of the file with the
 // given result. The result is "success" or "error".
-func newVersions(t *testing.T, s *localserver.Server, file, result string, want int) error {
+func newVersions(t *testing.T, s *server, file, result string, want int) error {
 	t.Helper()
-	out, err := kubectl(t, s, "admin", "get", "--raw", "/metrics")
+	out, err := s.metrics(t)
 	if counted := fmt.Sprintf("kubetenant_config_reloads_total{path=%q,result=%q} %d\n",
 		filepath.Join(s.Dir, file), result, want); err == nil && !strings.Contains(out, counted) {
 		err = fmt.Errorf("not in the metrics: %s", counted)
@@ -393,8 +291,8 @@ func newVersions(t *testing.T, s *localserver.Server, file, result string, want 
 
 // noSecretIsLogged checks that the server's log, the audit log and responses with status 401
 // contain no credential.
-func noSecretIsLogged(t *testing.T, s *localserver.Server, audit string) {
-	base := rest.AnonymousClientConfig(config(t, s, "admin"))
+func noSecretIsLogged(t *testing.T, s *server, audit string) {
+	base := rest.AnonymousClientConfig(s.config(t, "admin"))
 	transport, err := rest.TransportFor(base)
 	if err != nil {
 		t.Fatal(err)
@@ -436,8 +334,8 @@ func noSecretIsLogged(t *testing.T, s *localserver.Server, audit string) {
 func TestRestart(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	s := start(t, dir)
-	prepare(t, s)
+	s := newServer(t, dir)
+	s.prepare(t)
 	if _, err := localserver.Start(t.Context(), binary(t, "kubetenant-local"), dir); err == nil ||
 		!strings.Contains(err.Error(), "is in use by another server (process "+fmt.Sprint(s.PID)+")") {
 		t.Errorf("a second server = %v", err)
@@ -452,18 +350,15 @@ func TestRestart(t *testing.T) {
 		if err := stop(); err != nil {
 			t.Fatalf("stop: %v", err)
 		}
-		left, err := os.ReadFile(filepath.Join(dir, "etcd", "sockets"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		s = start(t, dir)
-		if _, err := os.Stat(string(left)); !errors.Is(err, os.ErrNotExist) {
+		left := readFile(t, filepath.Join(dir, "etcd", "sockets"))
+		s = newServer(t, dir)
+		if _, err := os.Stat(left); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("the sockets of the previous server remain: %v", err)
 		}
 		if s.URL != url {
 			t.Errorf("the server moved from %s to %s", url, s.URL)
 		}
-		if out, err := kubectl(t, s, "acme", "get", "ns", "-o", "name"); err != nil ||
+		if out, err := s.kubectl(t, "acme", "get", "ns", "-o", "name"); err != nil ||
 			strings.TrimSpace(out) != "namespace/acme--web" {
 			t.Errorf("after a restart: get ns = %q, %v", out, err)
 		}
@@ -482,11 +377,11 @@ func TestRestart(t *testing.T) {
 }
 
 // transitions returns how often the leader of the controllers has changed.
-func transitions(t *testing.T, s *localserver.Server) string {
+func transitions(t *testing.T, s *server) string {
 	t.Helper()
 	var out string
 	waittest.Until(t, func() (err error) {
-		out, err = kubectl(t, s, "admin", "get", "lease", "-n", "kube-system", "kubetenant-controller", "-o",
+		out, err = s.kubectl(t, "admin", "get", "lease", "-n", "kube-system", "kubetenant-controller", "-o",
 			"jsonpath={.spec.leaseTransitions}")
 		return err
 	})
@@ -500,9 +395,7 @@ func TestRefusedStarts(t *testing.T) {
 	shared := filepath.Join(t.TempDir(), "tenancy.yaml")
 	text := "apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\n" +
 		"authentication: { sources: [ { name: certs, x509: { clientCAFile: pki/front-proxy-ca.crt } } ] }\n"
-	if err := os.WriteFile(shared, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, shared, text)
 	for name, c := range map[string]struct {
 		dir  string
 		args []string
@@ -543,9 +436,9 @@ func TestRefusedStarts(t *testing.T) {
 // that a server with nearly all alpha and beta APIs serves.
 func TestScopesMatchTheServer(t *testing.T) {
 	t.Parallel()
-	s := start(t, t.TempDir(), "--", "--runtime-config=api/all=true", "--feature-gates=AllAlpha=true,AllBeta=true,"+
+	s := startServer(t, nil, "--", "--runtime-config=api/all=true", "--feature-gates=AllAlpha=true,AllBeta=true,"+
 		"StorageVersionAPI=false,UnknownVersionInteroperabilityProxy=false,ConcurrentWatchObjectDecode=false")
-	_, lists, err := client(t, config(t, s, "admin")).Discovery().ServerGroupsAndResources()
+	_, lists, err := s.client(t, "admin").Discovery().ServerGroupsAndResources()
 	if err != nil {
 		t.Fatal(err)
 	}

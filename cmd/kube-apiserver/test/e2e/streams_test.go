@@ -22,7 +22,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
-	"github.com/kubetenant/kubetenant/test/localserver"
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
@@ -144,27 +143,22 @@ func (s *stream) awaitEnd(within time.Duration) error {
 // streamsEnd checks that upgraded connections end when the tenant is suspended or closed, when the
 // caller is revoked, and when the namespace is deleted. It also checks that a connection of another
 // tenant does not end.
-func streamsEnd(t *testing.T, s *localserver.Server, write func(name, text string)) {
+func streamsEnd(t *testing.T, s *server) {
 	kubelet := echoingKubelet(t)
-	admin := client(t, config(t, s, "admin"))
+	admin := s.client(t, "admin")
 	nodeAt(t, admin, "echo", kubelet)
 	podOn(t, admin, "globex--shop", "echo")
-	others := openStream(t, config(t, s, "globex"), "globex--shop", "exec")
+	others := openStream(t, s.config(t, "globex"), "globex--shop", "exec")
 	comesIn := func() error {
-		_, err := client(t, config(t, s, "acme")).CoreV1().Pods("acme--web").List(t.Context(), metav1.ListOptions{})
+		_, err := s.client(t, "acme").CoreV1().Pods("acme--web").List(t.Context(), metav1.ListOptions{})
 		return err
 	}
 	tenantOf := func(spec string) {
 		t.Helper()
 		path := t.TempDir() + "/tenant.yaml"
-		if err := os.WriteFile(path,
-			[]byte("apiVersion: kubetenant.dev/v1alpha1\nkind: Tenant\nmetadata: { name: acme }\nspec: { id: acme"+spec+" }\n"),
-			0o600); err != nil {
-			t.Fatal(err)
-		}
-		if out, err := kubectl(t, s, "admin", "apply", "-f", path); err != nil {
-			t.Fatal(out)
-		}
+		writeFile(t, path,
+			"apiVersion: kubetenant.dev/v1alpha1\nkind: Tenant\nmetadata: { name: acme }\nspec: { id: acme"+spec+" }\n")
+		s.mustKubectl(t, "admin", "apply", "-f", path)
 	}
 	tenantOf("")
 	for _, c := range []struct {
@@ -178,12 +172,12 @@ func streamsEnd(t *testing.T, s *localserver.Server, write func(name, text strin
 		{"the tenant is closed", func(string) { tenantOf(", access: Closed") }, func(string) { tenantOf("") }},
 		{
 			"the caller is revoked",
-			func(string) { write("revoked.yaml", noRevocations+"tenants: [ { name: acme } ]\n") },
-			func(string) { write("revoked.yaml", noRevocations) },
+			func(string) { s.write(t, "revoked.yaml", noRevocations+"tenants: [ { name: acme } ]\n") },
+			func(string) { s.write(t, "revoked.yaml", noRevocations) },
 		},
 		{"the namespace is deleted", func(namespace string) {
 			for _, args := range [][]string{{"delete", "pod", "-n", namespace, "p", "--force"}, {"delete", "ns", namespace}} {
-				if out, err := kubectl(t, s, "admin", args...); err != nil {
+				if out, err := s.kubectl(t, "admin", args...); err != nil {
 					t.Error(out)
 				}
 			}
@@ -192,13 +186,11 @@ func streamsEnd(t *testing.T, s *localserver.Server, write func(name, text strin
 		t.Run(c.name, func(t *testing.T) {
 			namespace := "acme--" + strings.ReplaceAll(c.name, " ", "-")
 			waittest.Until(t, comesIn)
-			if out, err := kubectl(t, s, "acme", "create", "ns", namespace); err != nil {
-				t.Fatal(out)
-			}
+			s.mustKubectl(t, "acme", "create", "ns", namespace)
 			podOn(t, admin, namespace, "echo")
 			open := map[string]*stream{}
 			for _, subresource := range []string{"exec", "attach", "portforward"} {
-				open[subresource] = openStream(t, config(t, s, "acme"), namespace, subresource)
+				open[subresource] = openStream(t, s.config(t, "acme"), namespace, subresource)
 				if err := open[subresource].ping(waitLimit); err != nil {
 					t.Fatalf("%s: %v", subresource, err)
 				}

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kubetenant/kubetenant/test/localserver"
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
@@ -42,9 +41,9 @@ spec:
 // templatesAreApplied checks that the objects of a NamespaceTemplate are in a namespace before its
 // first Pod, follow changes of the template, and cannot be changed otherwise. It also checks that
 // the server does not rewrite an object only because of the defaults that kube-apiserver adds.
-func templatesAreApplied(t *testing.T, s *localserver.Server) {
+func templatesAreApplied(t *testing.T, s *server) {
 	checkObjects := func(namespace string, want ...string) error {
-		out, err := kubectl(t, s, "admin", "get", "networkpolicies,limitranges,resourcequotas,configmaps", "-n", namespace,
+		out, err := s.kubectl(t, "admin", "get", "networkpolicies,limitranges,resourcequotas,configmaps", "-n", namespace,
 			"-l", "kubetenant.dev/managed", "-o", "name")
 		if got := strings.Fields(out); err != nil || fmt.Sprint(got) != fmt.Sprint(want) {
 			return fmt.Errorf("%s has %v, want %v", namespace, got, want)
@@ -56,27 +55,24 @@ func templatesAreApplied(t *testing.T, s *localserver.Server) {
 	}
 	named := func(templates string) {
 		t.Helper()
-		apply(t, s,
+		s.apply(t,
 			`{ apiVersion: kubetenant.dev/v1alpha1, kind: Tenant, metadata: { name: stark }, `+
 				`spec: { id: stark, bindings: [ { clusterRole: view, subjects: [ { kind: User, name: steward } ] } ], `+
 				`namespaces: { templates: [ `+templates+` ] } } }`)
 	}
-	apply(t, s,
+	s.apply(t,
 		`{ apiVersion: v1, kind: Namespace, metadata: { name: stark--old, labels: { kubetenant.dev/tenant: stark } } }`)
 	pod := func(namespace string) string {
 		return `{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x", "namespace": "` + namespace +
 			`"}, "spec": {"containers": [{"name": "x", "image": "x"}], "automountServiceAccountToken": false}}`
 	}
-	apply(t, s, stdTemplate)
+	s.apply(t, stdTemplate)
 	named("std")
 	waittest.Until(t, func() error { return checkObjects("stark--old", all...) })
 	versions := func() string {
 		t.Helper()
-		out, err := kubectl(t, s, "admin", "get", "networkpolicies,limitranges,configmaps", "-n", "stark--old", "-l",
+		out := s.mustKubectl(t, "admin", "get", "networkpolicies,limitranges,configmaps", "-n", "stark--old", "-l",
 			"kubetenant.dev/managed", "-o", "jsonpath={.items[*].metadata.resourceVersion}")
-		if err != nil {
-			t.Fatal(out)
-		}
 		return out
 	}
 	before := versions()
@@ -86,20 +82,16 @@ func templatesAreApplied(t *testing.T, s *localserver.Server) {
 	path := testFile(t,
 		`{ apiVersion: v1, kind: List, items: [ { apiVersion: v1, kind: Namespace, metadata: { name: stark--new, `+
 			`labels: { kubetenant.dev/tenant: stark } } }, `+pod("stark--new")+` ] }`)
-	waittest.Until(t, func() error { // until the namespace also has its default service account
-		if out, err := kubectl(t, s, "admin", append([]string{"apply", "-f", path}, asOps...)...); err != nil {
-			return fmt.Errorf("%s", out)
-		}
-		return nil
-	})
+	// Until the namespace also has its default service account.
+	s.awaitKubectl(t, "admin", append([]string{"apply", "-f", path}, asOps...)...)
 	if err := checkObjects("stark--new", all...); err != nil {
 		t.Errorf("the Pod was created too early: %v", err)
 	}
-	if out, err := kubectl(t, s, "admin", "get", "ns", "stark--new", "-o",
+	if out, err := s.kubectl(t, "admin", "get", "ns", "stark--new", "-o",
 		`jsonpath={.metadata.annotations.kubetenant\.dev/held}`); err != nil || out != "" {
 		t.Errorf("the annotation held remains: %s", out)
 	}
-	if out, err := kubectl(t, s, "admin", "get", "configmap", "about", "-n", "stark--new", "-o",
+	if out, err := s.kubectl(t, "admin", "get", "configmap", "about", "-n", "stark--new", "-o",
 		"jsonpath={.data.where}"); err != nil || out != "stark--new" {
 		t.Errorf("data.where is %s", out)
 	}
@@ -107,10 +99,10 @@ func templatesAreApplied(t *testing.T, s *localserver.Server) {
 
 	// The server replaces an immutable object, and deletes an object that is no longer in the
 	// template.
-	apply(t, s,
+	s.apply(t,
 		strings.NewReplacer(`"${namespace}"`, `"at ${namespace}"`, "name: services", "name: balancers").Replace(stdTemplate))
 	waittest.Until(t, func() error {
-		out, err := kubectl(t, s, "admin", "get", "configmap", "about", "-n", "stark--old", "-o", "jsonpath={.data.where}")
+		out, err := s.kubectl(t, "admin", "get", "configmap", "about", "-n", "stark--old", "-o", "jsonpath={.data.where}")
 		if err != nil || out != "at stark--old" {
 			return fmt.Errorf("data.where is %s", out)
 		}
@@ -124,25 +116,23 @@ func templatesAreApplied(t *testing.T, s *localserver.Server) {
 	// If a template is missing, Pods are rejected in new namespaces only.
 	named("std, missing")
 	waittest.Until(t, func() error {
-		out, err := kubectl(t, s, "admin", "get", "tenant", "stark", "-o",
+		out, err := s.kubectl(t, "admin", "get", "tenant", "stark", "-o",
 			`jsonpath={.status.conditions[?(@.type=="Prepared")].message}`)
 		if err != nil || !strings.Contains(out, "NamespaceTemplate missing does not exist") {
 			return fmt.Errorf("the condition: %s", out)
 		}
 		return nil
 	})
-	if out, err := kubectl(t, s, "admin", append([]string{
+	s.mustKubectl(t, "admin", append([]string{
 		"create", "-f",
 		testFile(t,
 			`{ apiVersion: v1, kind: Namespace, metadata: { name: stark--held, labels: { kubetenant.dev/tenant: stark } } }`),
-	}, asOps...)...); err != nil {
-		t.Fatal(out)
-	}
+	}, asOps...)...)
 	waittest.Until(
 		t,
 		func() error { return checkObjects("stark--held", all[0], all[1], "resourcequota/balancers", all[3]) },
 	)
-	if out, err := kubectl(t, s, "admin", append([]string{
+	if out, err := s.kubectl(t, "admin", append([]string{
 		"create", "--raw=/api/v1/namespaces/stark--held/pods", "-f", testFile(t, pod("stark--held")),
 	}, asOps...)...); err == nil || !strings.Contains(out, "does not have everything that its Tenant specifies yet") {
 		t.Errorf("the Pod was not rejected: %s", out)
@@ -152,22 +142,22 @@ func templatesAreApplied(t *testing.T, s *localserver.Server) {
 			{"annotate", "ns", "stark--held", "kubetenant.dev/held-"},
 			{"annotate", "ns", "stark--held", "kubetenant.dev/prepared=x", "--overwrite"},
 		} {
-			if out, err := kubectl(t, s, "admin", append(args, more...)...); err != nil {
+			if out, err := s.kubectl(t, "admin", append(args, more...)...); err != nil {
 				t.Error(out)
 			}
 		}
-		if out, err := kubectl(t, s, "admin", "get", "ns", "stark--held", "-o",
+		if out, err := s.kubectl(t, "admin", "get", "ns", "stark--held", "-o",
 			`jsonpath={.metadata.annotations.kubetenant\.dev/held}{.metadata.annotations.kubetenant\.dev/`+
 				`prepared}`); err != nil || out != "true" {
 			t.Errorf("the annotations held and prepared were changed: %q", out)
 		}
 	}
-	if out, err := kubectl(t, s, "admin",
+	if out, err := s.kubectl(t, "admin",
 		append([]string{"create", "configmap", "about", "-n", "stark--held"}, asOps...)...); err == nil {
 		t.Errorf("a caller creates an object of a template: %s", out)
 	}
 	templatesStayInAnEndingNamespace(t, s)
-	apply(t, s, pod("stark--old"))
+	s.apply(t, pod("stark--old"))
 	named("")
 	for _, namespace := range []string{"stark--old", "stark--held"} {
 		waittest.Until(t, func() error { return checkObjects(namespace) })
@@ -176,13 +166,10 @@ func templatesAreApplied(t *testing.T, s *localserver.Server) {
 
 // templatesStayInAnEndingNamespace checks that no caller can delete the objects of a template in a
 // namespace that is being deleted while the namespace still contains a Pod.
-func templatesStayInAnEndingNamespace(t *testing.T, s *localserver.Server) {
+func templatesStayInAnEndingNamespace(t *testing.T, s *server) {
 	run := func(args ...string) string {
 		t.Helper()
-		out, err := kubectl(t, s, "admin", args...)
-		if err != nil {
-			t.Fatal(out)
-		}
+		out := s.mustKubectl(t, "admin", args...)
 		return out
 	}
 	run("patch", "pod", "x", "-n", "stark--new", "--type=merge", "-p", `{"metadata":{"finalizers":["example.com/runs"]}}`)
@@ -202,7 +189,7 @@ func templatesStayInAnEndingNamespace(t *testing.T, s *localserver.Server) {
 			for _, args := range [][]string{
 				append([]string{"delete"}, managed...), {"delete", resource, "-l", "kubetenant.dev/managed"},
 			} {
-				out, err := kubectl(t, s, "admin", append(append(args, "-n", "stark--new"), more...)...)
+				out, err := s.kubectl(t, "admin", append(append(args, "-n", "stark--new"), more...)...)
 				if err == nil || !strings.Contains(out, "kubetenant.dev/managed") {
 					t.Errorf("%v %v: %s", args, more, out)
 				}
@@ -211,7 +198,7 @@ func templatesStayInAnEndingNamespace(t *testing.T, s *localserver.Server) {
 	}
 	run("patch", "pod", "x", "-n", "stark--new", "--type=merge", "-p", `{"metadata":{"finalizers":null}}`)
 	waittest.Until(t, func() error {
-		out, err := kubectl(t, s, "admin", "get", "ns", "stark--new", "--ignore-not-found", "-o", "jsonpath={.status}")
+		out, err := s.kubectl(t, "admin", "get", "ns", "stark--new", "--ignore-not-found", "-o", "jsonpath={.status}")
 		if err != nil || out != "" {
 			return errors.New("the namespace remains: " + out)
 		}
@@ -222,7 +209,7 @@ func templatesStayInAnEndingNamespace(t *testing.T, s *localserver.Server) {
 // templatesAreProtected checks that neither the cluster's admin nor a user of the system tenant can
 // change the objects of a template. It also checks that the writer of a template can specify only
 // objects that it may create itself.
-func templatesAreProtected(t *testing.T, s *localserver.Server) {
+func templatesAreProtected(t *testing.T, s *server) {
 	for _, kind := range []string{
 		"networkpolicy/own-tenant-only", "limitrange/defaults", "resourcequota/services", "configmap/about",
 	} {
@@ -236,21 +223,21 @@ func templatesAreProtected(t *testing.T, s *localserver.Server) {
 			},
 		} {
 			for _, more := range [][]string{nil, asOps} {
-				if out, err := kubectl(t, s, "admin", append(append(args, "-n", "stark--new"), more...)...); err == nil ||
+				if out, err := s.kubectl(t, "admin", append(append(args, "-n", "stark--new"), more...)...); err == nil ||
 					!strings.Contains(out, "kubetenant.dev/managed") {
 					t.Errorf("%s is %s: %s", kind, what, out)
 				}
 			}
 		}
 	}
-	if out, err := kubectl(t, s, "admin", "delete", "configmaps", "-n", "stark--new", "-l",
+	if out, err := s.kubectl(t, "admin", "delete", "configmaps", "-n", "stark--new", "-l",
 		"kubetenant.dev/managed"); err == nil || !strings.Contains(out, "kubetenant.dev/managed") {
 		t.Errorf("all are deleted: %s", out)
 	}
-	apply(t, s, `{ apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: { name: template-writer },
+	s.apply(t, `{ apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: { name: template-writer },
   rules: [ { apiGroups: [kubetenant.dev], resources: [namespacetemplates], verbs: ["*"] },
   { apiGroups: [""], resources: [configmaps], verbs: ["*"] } ] }`)
-	apply(t, s,
+	s.apply(t,
 		`{ apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRoleBinding, metadata: { name: template-writer },
   roleRef: { apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: template-writer },
   subjects: [ { kind: ServiceAccount, name: writer, namespace: kube-system } ] }`)
@@ -264,7 +251,7 @@ func templatesAreProtected(t *testing.T, s *localserver.Server) {
 	} {
 		template := `{ apiVersion: kubetenant.dev/v1alpha1, kind: NamespaceTemplate, metadata: { name: written }, ` +
 			`spec: { objects: [ ` + object + ` ] } }`
-		out, err := kubectl(t, s, "admin", append([]string{"apply", "-f", testFile(t, template)}, asWriter...)...)
+		out, err := s.kubectl(t, "admin", append([]string{"apply", "-f", testFile(t, template)}, asWriter...)...)
 		if (err == nil) != (want == "") || !strings.Contains(out, want) {
 			t.Errorf("%s: %v %s", object, err, out)
 		}

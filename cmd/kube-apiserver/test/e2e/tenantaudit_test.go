@@ -7,8 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -18,11 +16,10 @@ import (
 
 	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/internal/tenantaudit"
-	"github.com/kubetenant/kubetenant/test/localserver"
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-const auditWebhookConfig = webhookProvisionConfig + "audit: { directory: audit }\n"
+const auditWebhookConfig = groupsConfig + "audit: { directory: audit }\n"
 
 // auditRights contains the ClusterRole that allows callers to read their tenant's audit stream.
 const auditRights = `{ apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole,
@@ -60,9 +57,9 @@ func find(all []tenantaudit.Record, verb string) *tenantaudit.Record {
 
 // makeAuditedRequests sends a write of acme, a write of the system tenant, and a denied request of
 // globex.
-func makeAuditedRequests(t *testing.T, s *localserver.Server) {
+func makeAuditedRequests(t *testing.T, s *server) {
 	t.Helper()
-	admin := client(t, config(t, s, "admin"))
+	admin := s.client(t, "admin")
 	waittest.Until(t, func() error { // an event of the first seconds may belong to an earlier namespace of this name
 		ns, err := admin.CoreV1().Namespaces().Get(t.Context(), "acme--web", metav1.GetOptions{})
 		if err == nil && authz.MayPrecede(time.Now().Add(-time.Second), ns.CreationTimestamp.Time) {
@@ -74,11 +71,9 @@ func makeAuditedRequests(t *testing.T, s *localserver.Server) {
 		{"acme", "create", "configmap", "audited", "-n", "acme--web"},
 		{"admin", "label", "configmap", "audited", "-n", "acme--web", "by=admin"},
 	} {
-		if out, err := kubectl(t, s, args[0], args[1:]...); err != nil {
-			t.Fatal(out)
-		}
+		s.mustKubectl(t, args[0], args[1:]...)
 	}
-	if out, err := kubectl(t, s, "globex", "delete", "configmap", "audited", "-n", "acme--web"); err == nil {
+	if out, err := s.kubectl(t, "globex", "delete", "configmap", "audited", "-n", "acme--web"); err == nil {
 		t.Fatalf("globex deleted an object of acme: %s", out)
 	}
 }
@@ -102,10 +97,9 @@ func checkStream(all []tenantaudit.Record) error {
 
 // tenantOutput runs a command of kubectl tenant, and returns its standard output. If the command
 // fails, it returns the standard error instead.
-func tenantOutput(t *testing.T, s *localserver.Server, name string, args ...string) (string, error) {
+func tenantOutput(t *testing.T, s *server, name string, args ...string) (string, error) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), binary(t, "kubectl-tenant"),
-		append(args, "--kubeconfig", s.Kubeconfig(name))...)
+	cmd := s.command(t.Context(), t, "kubectl-tenant", name, args...)
 	var errs strings.Builder
 	cmd.Stderr = &errs
 	out, err := cmd.Output()
@@ -117,9 +111,9 @@ func tenantOutput(t *testing.T, s *localserver.Server, name string, args ...stri
 
 // auditStreamsAreIsolated checks that a tenant's callers can read their tenant's audit stream and
 // no other, and that the admin can read all streams.
-func auditStreamsAreIsolated(t *testing.T, s *localserver.Server) {
-	apply(t, s, auditRights)
-	apply(t, s, auditBinding)
+func auditStreamsAreIsolated(t *testing.T, s *server) {
+	s.apply(t, auditRights)
+	s.apply(t, auditBinding)
 	makeAuditedRequests(t, s)
 	read := func(name string, args ...string) (string, error) {
 		return tenantOutput(t, s, name, append([]string{"audit", "-o", "json", "--since", "10m"}, args...)...)
@@ -163,7 +157,7 @@ func auditStreamsAreIsolated(t *testing.T, s *localserver.Server) {
 
 // usageIsIsolated checks that the admin can read the usage of a tenant, and that another tenant
 // cannot.
-func usageIsIsolated(t *testing.T, s *localserver.Server) {
+func usageIsIsolated(t *testing.T, s *server) {
 	waittest.Until(t, func() error {
 		out, err := tenantOutput(t, s, "admin", "usage", "acme", "-o", "json")
 		if err != nil || !strings.Contains(out, `"requests"`) {
@@ -180,15 +174,11 @@ func usageIsIsolated(t *testing.T, s *localserver.Server) {
 // an unmodified kube-apiserver sends.
 func TestWebhookAudit(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "tenancy.yaml"), []byte(auditWebhookConfig), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	s := start(t, dir, "--webhook")
+	s := startServer(t, map[string]string{"tenancy.yaml": auditWebhookConfig}, "--webhook")
 	prepareAudited(t, s)
 	makeAuditedRequests(t, s)
 	waittest.Until(t, func() error {
-		out, err := tenantOutput(t, s, "admin", "audit", "-o", "json", "--from", filepath.Join(dir, "audit"),
+		out, err := tenantOutput(t, s, "admin", "audit", "-o", "json", "--from", filepath.Join(s.Dir, "audit"),
 			"--uid", "id-acme")
 		if err != nil {
 			return fmt.Errorf("%w: %s", err, out)
@@ -199,13 +189,13 @@ func TestWebhookAudit(t *testing.T) {
 
 // prepareAudited creates a namespace for each of two tenants, and binds the role admin there to the
 // tenant's callers.
-func prepareAudited(t *testing.T, s *localserver.Server) {
+func prepareAudited(t *testing.T, s *server) {
 	t.Helper()
 	for _, id := range []string{"acme", "globex"} {
 		namespace := id + "--web"
-		apply(t, s, `{ apiVersion: v1, kind: Namespace, metadata: { name: `+namespace+
+		s.apply(t, `{ apiVersion: v1, kind: Namespace, metadata: { name: `+namespace+
 			`, labels: { kubetenant.dev/tenant: `+id+` } } }`)
-		apply(t, s, `{ apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding,
+		s.apply(t, `{ apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding,
   metadata: { name: users, namespace: `+namespace+` },
   roleRef: { apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: admin },
   subjects: [ { apiGroup: rbac.authorization.k8s.io, kind: Group, name: "tenant:`+id+`" } ] }`)

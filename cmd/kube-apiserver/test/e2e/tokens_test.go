@@ -4,7 +4,6 @@
 package e2e
 
 import (
-	"context"
 	"crypto/rand"
 	"crypto/rsa"
 	"crypto/sha256"
@@ -16,7 +15,6 @@ import (
 	"errors"
 	"fmt"
 	"math/big"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -33,7 +31,6 @@ import (
 
 	"github.com/kubetenant/kubetenant/authn/authntest"
 	"github.com/kubetenant/kubetenant/tenant"
-	"github.com/kubetenant/kubetenant/test/localserver"
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
@@ -60,28 +57,18 @@ const noRevocations = "apiVersion: kubetenant.dev/v1alpha1\nkind: Revocation\n"
 // TestTokens checks which tokens a server accepts, and when it no longer accepts them.
 func TestTokens(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
 	key := authntest.MustKey("ES256")
 	issuer := authntest.NewIssuer(key)
 	defer issuer.Close()
-	write := func(name, text string) {
-		t.Helper()
-		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path+".new", []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Rename(path+".new", path); err != nil {
-			t.Fatal(err)
-		}
-	}
-	write("tenancy.yaml", fmt.Sprintf(tokenConfig, issuer.URL(), issuer.CA()))
-	write("revoked.yaml", noRevocations)
-	s := start(t, dir, "--", "--v=4")
-	prepare(t, s)
+	s := startServer(t, map[string]string{
+		"tenancy.yaml": fmt.Sprintf(tokenConfig, issuer.URL(), issuer.CA()),
+		"revoked.yaml": noRevocations,
+	}, "--", "--v=4")
+	s.prepare(t)
 	t.Run("issued tokens contain the tenant", func(t *testing.T) { issuedTokensNameTheirTenant(t, s) })
 	t.Run("legacy tokens", func(t *testing.T) { legacyTokens(t, s) })
 	t.Run("bound objects", func(t *testing.T) { boundObjects(t, s) })
-	t.Run("streams end", func(t *testing.T) { streamsEnd(t, s, write) })
+	t.Run("streams end", func(t *testing.T) { streamsEnd(t, s) })
 	t.Run("a recreated namespace", func(t *testing.T) { namespaceIsRecreated(t, s) })
 	alice := key.MustSign(map[string]any{
 		"iss": issuer.URL(),
@@ -91,29 +78,19 @@ func TestTokens(t *testing.T) {
 		"jti": "one",
 		"exp": time.Now().Add(time.Hour).Unix(),
 	})
-	t.Run("revocation", func(t *testing.T) { revocation(t, s, alice, write) })
-	t.Run("an added client authority", func(t *testing.T) { clientAuthorityIsAdded(t, s, alice, write) })
+	t.Run("revocation", func(t *testing.T) { revocation(t, s, alice) })
+	t.Run("an added client authority", func(t *testing.T) { clientAuthorityIsAdded(t, s, alice) })
 	t.Run("no token is logged", func(t *testing.T) {
-		log, err := os.ReadFile(filepath.Join(dir, "kube-apiserver.log"))
-		if err != nil || len(log) == 0 {
-			t.Fatal(err)
+		log := s.read(t, "kube-apiserver.log")
+		if log == "" {
+			t.Fatal("the log is empty")
 		}
-		for _, word := range strings.Fields(string(log)) {
+		for _, word := range strings.Fields(log) {
 			if strings.Count(word, ".") == 2 && strings.Contains(word, "eyJ") {
 				t.Errorf("the log contains a token: %s", word)
 			}
 		}
 	})
-}
-
-// whoami returns the user of a SelfSubjectReview with the given token.
-func whoami(ctx context.Context, t *testing.T, s *localserver.Server, token string) (authenticationv1.UserInfo, error) {
-	r, err := client(t, withToken(config(t, s, "admin"), token)).AuthenticationV1().SelfSubjectReviews().Create(ctx,
-		&authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
-	if err != nil {
-		return authenticationv1.UserInfo{}, err
-	}
-	return r.Status.UserInfo, nil
 }
 
 // account creates the ServiceAccount robot in a namespace.
@@ -152,8 +129,8 @@ func claimsOf(t *testing.T, token string) map[string]any {
 
 // issuedTokensNameTheirTenant checks that TokenRequest tokens contain the tenant claim,
 // whatever their audiences. It also checks the authenticated user of such a token.
-func issuedTokensNameTheirTenant(t *testing.T, s *localserver.Server) {
-	admin := client(t, config(t, s, "admin"))
+func issuedTokensNameTheirTenant(t *testing.T, s *server) {
+	admin := s.client(t, "admin")
 	account(t, admin, "acme--web")
 	account(t, admin, "kube-system")
 	for namespace, want := range map[string]string{"acme--web": "acme", "kube-system": "system"} {
@@ -165,11 +142,8 @@ func issuedTokensNameTheirTenant(t *testing.T, s *localserver.Server) {
 		}
 	}
 	// A tenant's admin runs kubectl create token.
-	out, err := kubectl(t, s, "acme", "create", "token", "robot", "-n", "acme--web")
-	if err != nil {
-		t.Fatal(out)
-	}
-	u, err := whoami(t.Context(), t, s, strings.TrimSpace(out))
+	out := s.mustKubectl(t, "acme", "create", "token", "robot", "-n", "acme--web")
+	u, err := s.whoami(t, strings.TrimSpace(out))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -180,7 +154,7 @@ func issuedTokensNameTheirTenant(t *testing.T, s *localserver.Server) {
 		!slices.Contains(u.Groups, "tenant:acme") {
 		t.Errorf("whoami = %+v", u)
 	}
-	if _, err := whoami(t.Context(), t, s,
+	if _, err := s.whoami(t,
 		request(t, admin, "acme--web", authenticationv1.TokenRequestSpec{Audiences: []string{"vault"}})); err == nil {
 		t.Error("a token for another audience was accepted")
 	}
@@ -188,8 +162,8 @@ func issuedTokensNameTheirTenant(t *testing.T, s *localserver.Server) {
 
 // legacyTokens checks that a legacy token is accepted, that its Secret is labeled as used, and that
 // the token is rejected after the Secret is deleted.
-func legacyTokens(t *testing.T, s *localserver.Server) {
-	admin := client(t, config(t, s, "admin"))
+func legacyTokens(t *testing.T, s *server) {
+	admin := s.client(t, "admin")
 	robot, err := admin.CoreV1().ServiceAccounts("acme--web").Get(t.Context(), "robot", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -199,7 +173,7 @@ func legacyTokens(t *testing.T, s *localserver.Server) {
 		t.Fatal(err)
 	}
 	token := string(secret.Data["token"])
-	u, err := whoami(t.Context(), t, s, token)
+	u, err := s.whoami(t, token)
 	if err != nil || u.Username != "system:serviceaccount:acme--web:robot" ||
 		!slices.Equal(u.Extra[tenant.ExtraKey], []string{"acme"}) {
 		t.Fatalf("whoami = %+v, %v", u, err)
@@ -215,7 +189,7 @@ func legacyTokens(t *testing.T, s *localserver.Server) {
 		t.Fatal(err)
 	}
 	waittest.Until(t, func() error {
-		if _, err := whoami(t.Context(), t, s, token); err == nil {
+		if _, err := s.whoami(t, token); err == nil {
 			return fmt.Errorf("the token of a deleted Secret is accepted")
 		}
 		return nil
@@ -224,7 +198,7 @@ func legacyTokens(t *testing.T, s *localserver.Server) {
 
 // legacySecret creates a legacy token Secret as the token controller of kube-controller-manager
 // does, because kubetenant-local does not run this controller.
-func legacySecret(t *testing.T, s *localserver.Server, robot *corev1.ServiceAccount) (*corev1.Secret, error) {
+func legacySecret(t *testing.T, s *server, robot *corev1.ServiceAccount) (*corev1.Secret, error) {
 	t.Helper()
 	const prefix = "kubernetes.io/serviceaccount/"
 	token, err := signAsServer(s, map[string]any{
@@ -238,7 +212,7 @@ func legacySecret(t *testing.T, s *localserver.Server, robot *corev1.ServiceAcco
 	if err != nil {
 		return nil, err
 	}
-	return client(t, config(t, s, "admin")).CoreV1().Secrets("acme--web").Create(t.Context(), &corev1.Secret{
+	return s.client(t, "admin").CoreV1().Secrets("acme--web").Create(t.Context(), &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: "robot-token",
 			Annotations: map[string]string{
@@ -252,7 +226,7 @@ func legacySecret(t *testing.T, s *localserver.Server, robot *corev1.ServiceAcco
 }
 
 // signAsServer signs claims with the server's key for service account tokens.
-func signAsServer(s *localserver.Server, claims map[string]any) (string, error) {
+func signAsServer(s *server, claims map[string]any) (string, error) {
 	key, err := authntest.LoadKey(filepath.Join(s.Dir, "pki", "service-account.key"))
 	if err != nil {
 		return "", err
@@ -262,8 +236,8 @@ func signAsServer(s *localserver.Server, claims map[string]any) (string, error) 
 
 // boundObjects checks that a token is rejected soon after the Secret to which it is bound is
 // deleted, even if the token was used before.
-func boundObjects(t *testing.T, s *localserver.Server) {
-	admin := client(t, config(t, s, "admin"))
+func boundObjects(t *testing.T, s *server) {
+	admin := s.client(t, "admin")
 	secret, err := admin.CoreV1().Secrets("acme--web").Create(t.Context(),
 		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "bound"}}, metav1.CreateOptions{})
 	if err != nil {
@@ -277,14 +251,14 @@ func boundObjects(t *testing.T, s *localserver.Server) {
 			UID:        secret.UID,
 		},
 	})
-	if _, err := whoami(t.Context(), t, s, token); err != nil {
+	if _, err := s.whoami(t, token); err != nil {
 		t.Fatal(err)
 	}
 	if err := admin.CoreV1().Secrets("acme--web").Delete(t.Context(), secret.Name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	waittest.Within(t, applyLimit, func() error {
-		if _, err := whoami(t.Context(), t, s, token); err == nil {
+		if _, err := s.whoami(t, token); err == nil {
 			return fmt.Errorf("the token of a deleted Secret is accepted")
 		}
 		return nil
@@ -293,8 +267,8 @@ func boundObjects(t *testing.T, s *localserver.Server) {
 
 // namespaceIsRecreated checks that a token is rejected after its namespace was deleted and created
 // again for another tenant or for the same tenant.
-func namespaceIsRecreated(t *testing.T, s *localserver.Server) {
-	admin := client(t, config(t, s, "admin"))
+func namespaceIsRecreated(t *testing.T, s *server) {
+	admin := s.client(t, "admin")
 	makeAgain := func(owner string) {
 		t.Helper()
 		waittest.Until(t, func() error {
@@ -308,7 +282,7 @@ func namespaceIsRecreated(t *testing.T, s *localserver.Server) {
 	}
 	makeAgain("acme")
 	token := request(t, admin, "moving", authenticationv1.TokenRequestSpec{})
-	if u, err := whoami(t.Context(), t, s, token); err != nil ||
+	if u, err := s.whoami(t, token); err != nil ||
 		!slices.Equal(u.Extra[tenant.ExtraKey], []string{"acme"}) {
 		t.Fatalf("whoami = %+v, %v", u, err)
 	}
@@ -317,11 +291,11 @@ func namespaceIsRecreated(t *testing.T, s *localserver.Server) {
 			t.Fatal(err)
 		}
 		makeAgain(owner)
-		if u, err := whoami(t.Context(), t, s, token); err == nil {
+		if u, err := s.whoami(t, token); err == nil {
 			t.Errorf("the old token in the namespace of %s is %+v", owner, u)
 		}
 		newToken := request(t, admin, "moving", authenticationv1.TokenRequestSpec{})
-		if u, err := whoami(t.Context(), t, s, newToken); err != nil ||
+		if u, err := s.whoami(t, newToken); err != nil ||
 			!slices.Equal(u.Extra[tenant.ExtraKey], []string{owner}) {
 			t.Errorf("a new token in the namespace of %s is %+v, %v", owner, u, err)
 		}
@@ -331,7 +305,7 @@ func namespaceIsRecreated(t *testing.T, s *localserver.Server) {
 // clientAuthorityIsAdded checks that a client certificate is accepted after its authority is
 // added to the CA file of a running server, even while other credentials are revoked. The
 // certificate must be rejected after its authority is revoked.
-func clientAuthorityIsAdded(t *testing.T, s *localserver.Server, token string, write func(name, text string)) {
+func clientAuthorityIsAdded(t *testing.T, s *server, token string) {
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
 		t.Fatal(err)
@@ -355,11 +329,8 @@ func clientAuthorityIsAdded(t *testing.T, s *localserver.Server, token string, w
 	if err != nil {
 		t.Fatal(err)
 	}
-	before, err := os.ReadFile(filepath.Join(s.Dir, "pki", "ca.crt"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := rest.AnonymousClientConfig(config(t, s, "admin"))
+	before := readFile(t, filepath.Join(s.Dir, "pki", "ca.crt"))
+	c := rest.AnonymousClientConfig(s.config(t, "admin"))
 	c.CertData, c.KeyData = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate}), private
 	comesIn := func() error {
 		_, err := client(t, c).CoreV1().Namespaces().Get(t.Context(), "default", metav1.GetOptions{})
@@ -369,30 +340,27 @@ func clientAuthorityIsAdded(t *testing.T, s *localserver.Server, token string, w
 	// not accept acme's certificate.
 	acmeAuthenticates := func(want bool) func() error {
 		return func() error {
-			_, err := client(t, config(t, s, "acme")).CoreV1().Namespaces().Get(t.Context(), "acme--web", metav1.GetOptions{})
+			_, err := s.client(t, "acme").CoreV1().Namespaces().Get(t.Context(), "acme--web", metav1.GetOptions{})
 			if (err == nil) != want {
 				return fmt.Errorf("acme is authenticated: %v, want %v (%w)", err == nil, want, err)
 			}
 			return nil
 		}
 	}
-	settings, err := os.ReadFile(filepath.Join(s.Dir, "tenancy.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	write("tenancy.yaml",
-		strings.Replace(string(settings), "  - { name: certs, x509: { clientCAFile: pki/ca.crt } }\n", "", 1))
+	settings := s.read(t, "tenancy.yaml")
+	s.write(t, "tenancy.yaml",
+		strings.Replace(settings, "  - { name: certs, x509: { clientCAFile: pki/ca.crt } }\n", "", 1))
 	waittest.Until(t, acmeAuthenticates(false))
 	if err := comesIn(); err == nil {
 		t.Error("a certificate of an unknown authority was accepted")
 	}
-	write("pki/ca.crt", string(before)+string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: ca.Raw})))
+	s.write(t, "pki/ca.crt", before+string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: ca.Raw})))
 	waittest.Until(t, comesIn)
-	write("revoked.yaml", noRevocations+"certificates: [ { sha256: "+
+	s.write(t, "revoked.yaml", noRevocations+"certificates: [ { sha256: "+
 		"\"0000000000000000000000000000000000000000000000000000000000000000\" } ]\n"+
 		"users: [ { tenant: acme, name: alice } ]\n")
 	waittest.Until(t, func() error {
-		if _, err := whoami(t.Context(), t, s, token); err == nil {
+		if _, err := s.whoami(t, token); err == nil {
 			return errors.New("the revocations have not taken effect")
 		}
 		return nil
@@ -400,26 +368,26 @@ func clientAuthorityIsAdded(t *testing.T, s *localserver.Server, token string, w
 	if err := comesIn(); err != nil {
 		t.Errorf("while other credentials are revoked: %v", err)
 	}
-	write("revoked.yaml", noRevocations+fmt.Sprintf("certificates: [ { sha256: \"%x\" } ]\n", sha256.Sum256(ca.Raw)))
+	s.write(t, "revoked.yaml", noRevocations+fmt.Sprintf("certificates: [ { sha256: \"%x\" } ]\n", sha256.Sum256(ca.Raw)))
 	waittest.Within(t, applyLimit, func() error {
 		if comesIn() == nil {
 			return errors.New("a certificate of a revoked authority is accepted")
 		}
 		return nil
 	})
-	write("revoked.yaml", noRevocations)
-	write("pki/ca.crt", string(before))
-	write("tenancy.yaml", string(settings))
+	s.write(t, "revoked.yaml", noRevocations)
+	s.write(t, "pki/ca.crt", before)
+	s.write(t, "tenancy.yaml", settings)
 	waittest.Until(t, acmeAuthenticates(true))
 }
 
 // revocation checks that a revocation and its removal take effect soon after the file is
 // written, even if the result of the token's authentication is cached. An invalid file must not
 // change the revocations.
-func revocation(t *testing.T, s *localserver.Server, token string, write func(name, text string)) {
+func revocation(t *testing.T, s *server, token string) {
 	works := func(want bool) func() error {
 		return func() error {
-			if _, err := whoami(t.Context(), t, s, token); (err == nil) != want {
+			if _, err := s.whoami(t, token); (err == nil) != want {
 				return fmt.Errorf("the token works: %v, want %v", err == nil, want)
 			}
 			return nil
@@ -433,15 +401,15 @@ func revocation(t *testing.T, s *localserver.Server, token string, write func(na
 		if strings.Contains(list, "%q") {
 			list = fmt.Sprintf(list, claimsOf(t, token)["iss"])
 		}
-		write("revoked.yaml", noRevocations+list+"\n")
+		s.write(t, "revoked.yaml", noRevocations+list+"\n")
 		waittest.Within(t, applyLimit, works(false))
-		write("revoked.yaml", noRevocations+"nonsense: 1\n")
+		s.write(t, "revoked.yaml", noRevocations+"nonsense: 1\n")
 		bad++
 		waittest.Until(t, func() error { return newVersions(t, s, "revoked.yaml", "error", bad) })
 		if err := works(false)(); err != nil {
 			t.Errorf("after an invalid file: %v", err)
 		}
-		write("revoked.yaml", noRevocations)
+		s.write(t, "revoked.yaml", noRevocations)
 		waittest.Within(t, applyLimit, works(true))
 	}
 }

@@ -20,9 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
-	"github.com/kubetenant/kubetenant/cmd/kube-apiserver/local"
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
-	"github.com/kubetenant/kubetenant/test/localserver"
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
@@ -123,25 +121,21 @@ subjects:
 // Upstream's server runs on the same etcd, both during and after the use of kubetenant.
 func TestUninstall(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "tenancy.yaml"), []byte(provisionConfig), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	s := start(t, dir, "--tenant=acme,initech,umbrella")
-	apply(t, s, uninstallFixture)
+	s := startServer(t, map[string]string{"tenancy.yaml": certificatesConfig}, "--tenant=acme,initech,umbrella")
+	s.apply(t, uninstallFixture)
 	waittest.Until(t, func() error {
-		out, err := kubectl(t, s, "admin", "get", "namespace", "initech--reports", "-o",
+		out, err := s.kubectl(t, "admin", "get", "namespace", "initech--reports", "-o",
 			`jsonpath={.metadata.annotations.kubetenant\.dev/prepared}`)
 		if err != nil || out == "" {
 			return fmt.Errorf("initech--reports is not prepared: %s", out)
 		}
 		return nil
 	})
-	upstream, stop := startUpstream(t, s)
+	upstream, stop := s.second(t, "vanilla-kube-apiserver")
 	t.Run("one server without kubetenant", func(t *testing.T) {
 		checkDenied(t, upstream, callersOfTenants(), "") // no tenant's admin has cluster-wide rights
 	})
-	applyAt(t, s, upstream, uninstallBindings)
+	s.apply(t, uninstallBindings, "--server", upstream.Host)
 	p := newPage(t, s)
 	t.Run("refusals", func(t *testing.T) { uninstallRefuses(t, p) })
 	t.Run("dry run", func(t *testing.T) { uninstallDryRun(t, p) })
@@ -152,14 +146,11 @@ func TestUninstall(t *testing.T) {
 	}
 	checkDenied(t, upstream, callersOfTenants(), "")
 	stop()
-	if err := s.Stop(); err != nil {
-		t.Fatal(err)
-	}
-	s = start(t, dir, "--tenancy=false")
+	s.restart(t, "--tenancy=false")
 	for _, command := range after {
 		p.run(t, command)
 	}
-	upstream, _ = startUpstream(t, s)
+	upstream, _ = s.second(t, "vanilla-kube-apiserver")
 	t.Run("upstream's server", func(t *testing.T) {
 		checkDenied(t, upstream, callersOfTenants(), "acme--web")
 		nothingRemains(t, p)
@@ -167,65 +158,6 @@ func TestUninstall(t *testing.T) {
 	if out, err := p.try(t, "kubectl tenant uninstall --yes"); err != nil || !strings.Contains(out,
 		"kubetenant has left nothing in this cluster") {
 		t.Errorf("once more: %v\n%s", err, out)
-	}
-}
-
-// startUpstream starts upstream's kube-apiserver on the etcd of a local control plane.
-func startUpstream(t *testing.T, s *localserver.Server) (*rest.Config, func()) {
-	t.Helper()
-	return startServer(t, s, "vanilla-kube-apiserver")
-}
-
-// startServer starts the named kube-apiserver on the etcd of a local control plane. It returns the
-// admin's client configuration, and a function that stops the server.
-func startServer(t *testing.T, s *localserver.Server, name string, args ...string) (*rest.Config, func()) {
-	t.Helper()
-	sockets, err := os.ReadFile(filepath.Join(s.Dir, "etcd", "sockets"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	address, err := local.FreeAddress()
-	if err != nil {
-		t.Fatal(err)
-	}
-	log, err := os.Create(filepath.Join(s.Dir, "second-server.log"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = log.Close() }()
-	_, port, _ := strings.Cut(address, ":")
-	args = append([]string{"--secure-port=" + port, "--authorization-mode=Node,RBAC"}, args...)
-	etcd := "unix://" + filepath.Join(string(sockets), "client")
-	cmd := exec.Command(binary(t, name), append(local.ServerFlags(s.Dir, etcd), args...)...)
-	cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = log, log, localserver.EndsWithParent()
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	stopped := false
-	stop := func() {
-		if !stopped {
-			stopped = true
-			_ = cmd.Process.Kill()
-			_ = cmd.Wait() // the error reports the kill
-		}
-	}
-	t.Cleanup(stop)
-	c := config(t, s, "admin")
-	c.Host = "https://" + address
-	waittest.Until(t, func() error {
-		return client(t, c).Discovery().RESTClient().Get().AbsPath("/readyz").Do(t.Context()).Error()
-	})
-	return c, stop
-}
-
-func applyAt(t *testing.T, s *localserver.Server, at *rest.Config, text string) {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "file.yaml")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if out, err := kubectl(t, s, "admin", "--server", at.Host, "apply", "-f", path); err != nil {
-		t.Fatal(out)
 	}
 }
 
@@ -304,10 +236,10 @@ func checkDenied(t *testing.T, server *rest.Config, callers []rest.Impersonation
 type uninstallPage struct {
 	dir string
 	env []string
-	s   *localserver.Server
+	s   *server
 }
 
-func newPage(t *testing.T, s *localserver.Server) *uninstallPage {
+func newPage(t *testing.T, s *server) *uninstallPage {
 	t.Helper()
 	dir := t.TempDir()
 	return &uninstallPage{dir: dir, s: s, env: append(os.Environ(), "PATH="+filepath.Dir(binary(t,
@@ -321,11 +253,8 @@ var shell = regexp.MustCompile("(?s)```sh\n(.*?)```")
 // changes the servers.
 func (p *uninstallPage) commands(t *testing.T) (before, after []string) {
 	t.Helper()
-	text, err := os.ReadFile("../../../../docs/tasks/uninstall.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	first, second, found := strings.Cut(string(text), "## Step 5: change the servers")
+	text := readFile(t, "../../../../docs/tasks/uninstall.md")
+	first, second, found := strings.Cut(text, "## Step 5: change the servers")
 	blocks := func(text string) (all []string) {
 		for _, block := range shell.FindAllStringSubmatch(text, -1) {
 			all = append(all, strings.Split(strings.TrimSpace(block[1]), "\n")...)
@@ -368,10 +297,7 @@ func (p *uninstallPage) run(t *testing.T, command string) {
 // while the servers accept credentials of tenants. In both cases, it must not delete any
 // ClusterRoleBinding.
 func uninstallRefuses(t *testing.T, p *uninstallPage) {
-	before, err := kubectl(t, p.s, "admin", "get", "clusterrolebindings", "-o", "name")
-	if err != nil {
-		t.Fatal(before)
-	}
+	before := p.s.mustKubectl(t, "admin", "get", "clusterrolebindings", "-o", "name")
 	for _, c := range []struct{ command, want string }{
 		{
 			"kubectl tenant uninstall --yes --force --kubeconfig " + p.s.Kubeconfig("acme"),
@@ -386,7 +312,7 @@ func uninstallRefuses(t *testing.T, p *uninstallPage) {
 			t.Errorf("%s: %v\n%s", c.command, err, out)
 		}
 	}
-	if after, err := kubectl(t, p.s, "admin", "get", "clusterrolebindings", "-o", "name"); err != nil || after != before {
+	if after, err := p.s.kubectl(t, "admin", "get", "clusterrolebindings", "-o", "name"); err != nil || after != before {
 		t.Errorf("bindings have changed: %v\n%s\n%s", err, before, after)
 	}
 }
@@ -394,13 +320,10 @@ func uninstallRefuses(t *testing.T, p *uninstallPage) {
 // uninstallDryRun checks that a dry run prints every step and changes nothing.
 func uninstallDryRun(t *testing.T, p *uninstallPage) {
 	versions := func() string {
-		out, err := kubectl(t, p.s, "admin", "get",
+		out := p.s.mustKubectl(t, "admin", "get",
 			"clusterrolebindings,clusterroles,rolebindings,namespaces,configmaps,serviceaccounts,secrets,tenants,crds", "-A",
 			"-o",
 			`jsonpath={range .items[*]}{.kind}/{.metadata.namespace}/{.metadata.name} {.metadata.resourceVersion}{"\n"}{end}`)
-		if err != nil {
-			t.Fatal(out)
-		}
 		return out
 	}
 	before := versions()
@@ -416,19 +339,12 @@ func uninstallDryRun(t *testing.T, p *uninstallPage) {
 
 // removeSources removes all sources from the configuration, and waits until the server has
 // published the new configuration.
-func removeSources(t *testing.T, s *localserver.Server) {
+func removeSources(t *testing.T, s *server) {
 	t.Helper()
-	path := filepath.Join(s.Dir, "tenancy.yaml")
-	if err := os.WriteFile(path+".new", []byte("apiVersion: kubetenant.dev/v1alpha1\nkind: "+
-		"TenancyConfiguration\nauthentication: { sources: [] }\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(path+".new", path); err != nil {
-		t.Fatal(err)
-	}
+	s.write(t, "tenancy.yaml", "apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\n"+
+		"authentication: { sources: [] }\n")
 	waittest.Until(t, func() error {
-		out, err := kubectl(t, s, "admin", "get", "configmap", "-n", "kube-system", configv1alpha1.PublishedName,
-			"-o", "yaml")
+		out, err := s.kubectl(t, "admin", "get", "configmap", "-n", "kube-system", configv1alpha1.PublishedName, "-o", "yaml")
 		if err != nil || strings.Contains(out, "x509") {
 			return fmt.Errorf("the source is still there: %w", err)
 		}
@@ -443,10 +359,7 @@ func nothingRemains(t *testing.T, p *uninstallPage) {
 		"clusterroles,clusterrolebindings,crds,validatingadmissionpolicies,flowschemas",
 		"namespaces,configmaps,rolebindings,secrets,leases,serviceaccounts -A",
 	} {
-		out, err := kubectl(t, p.s, "admin", append([]string{"get", "-o", "yaml"}, strings.Fields(resources)...)...)
-		if err != nil {
-			t.Fatal(out)
-		}
+		out := p.s.mustKubectl(t, "admin", append([]string{"get", "-o", "yaml"}, strings.Fields(resources)...)...)
 		for line := range strings.Lines(out) {
 			// Names of field managers, and the annotation with the last applied configuration,
 			// may contain "kubetenant".
@@ -461,11 +374,11 @@ func nothingRemains(t *testing.T, p *uninstallPage) {
 		"configmap/prices -n initech--reports", "clusterrolebinding/operators-own",
 		"rolebinding/own -n acme--web", "rolebinding/foreign -n acme--web",
 	} {
-		if out, err := kubectl(t, p.s, "admin", append([]string{"get"}, strings.Fields(object)...)...); err != nil {
+		if out, err := p.s.kubectl(t, "admin", append([]string{"get"}, strings.Fields(object)...)...); err != nil {
 			t.Errorf("%s: %s", object, out)
 		}
 	}
-	if out, err := kubectl(t, p.s, "umbrella", "auth", "can-i", "--list"); err != nil || strings.Contains(out,
+	if out, err := p.s.kubectl(t, "umbrella", "auth", "can-i", "--list"); err != nil || strings.Contains(out,
 		"namespaces") {
 		t.Errorf("umbrella: %v\n%s", err, out)
 	}

@@ -264,11 +264,9 @@ func TestWebhookAlertsOfTheGateway(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	config := filepath.Join(dir, "tenancy.yaml")
-	if err := os.WriteFile(config, []byte("apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\n"+
+	writeFile(t, config, "apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\n"+
 		"gateway: { clusters: [ { name: eu1, tenants: [acme], reader: { kubeConfigFile: r }, "+
-		"impersonator: { kubeConfigFile: i } } ] }\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+		"impersonator: { kubeConfigFile: i } } ] }\n")
 	run(t, "kubetenant-gateway", "generate", "--monitoring", "--config", config, "--image", "example.com/gateway:1",
 		"--out", filepath.Join(dir, "out"))
 	testAlerts(t, filepath.Join(dir, "out", "monitoring.yaml"), gatewayAlertCases())
@@ -277,16 +275,13 @@ func TestWebhookAlertsOfTheGateway(t *testing.T) {
 // TestWebhookDashboardQueries checks that Prometheus' promtool parses every query of the dashboard.
 func TestWebhookDashboardQueries(t *testing.T) {
 	t.Parallel()
-	data, err := os.ReadFile("../../../../deploy/dashboard.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := readFile(t, "../../../../deploy/dashboard.json")
 	var dashboard struct {
 		Panels []struct {
 			Targets []struct{ Expr string }
 		}
 	}
-	if err := json.Unmarshal(data, &dashboard); err != nil {
+	if err := json.Unmarshal([]byte(data), &dashboard); err != nil {
 		t.Fatal(err)
 	}
 	var rules []map[string]string
@@ -304,19 +299,14 @@ func TestWebhookDashboardQueries(t *testing.T) {
 		t.Fatal(err)
 	}
 	path := filepath.Join(t.TempDir(), "rules.yaml")
-	if err := os.WriteFile(path, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, path, string(text))
 	run(t, "promtool", "check", "rules", path)
 }
 
 // testAlerts tests the alerts in a file. Each alert must have at least one test case.
 func testAlerts(t *testing.T, path string, cases []alertCase) {
 	t.Helper()
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := readFile(t, path)
 	var rule struct {
 		Spec struct {
 			Groups []struct {
@@ -325,7 +315,7 @@ func testAlerts(t *testing.T, path string, cases []alertCase) {
 			} `json:"groups"`
 		}
 	}
-	documents := strings.Split(string(data), "\n---\n")
+	documents := strings.Split(data, "\n---\n")
 	if err := yaml.Unmarshal([]byte(documents[len(documents)-1]), &rule); err != nil || len(rule.Spec.Groups) != 1 {
 		t.Fatalf("%v, %v", rule, err)
 	}
@@ -342,14 +332,11 @@ func testAlerts(t *testing.T, path string, cases []alertCase) {
 	}
 	run(t, "promtool", "check", "rules", "--lint=all", "--lint-fatal", write("rules.yaml", rule.Spec))
 	var names []string
-	runbook, err := os.ReadFile("../../../../docs/runbook.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	runbook := readFile(t, "../../../../docs/runbook.md")
 	for _, r := range rule.Spec.Groups[0].Rules {
 		name := r["alert"].(string)
 		names = append(names, name)
-		checkAlert(t, name, r, string(runbook))
+		checkAlert(t, name, r, runbook)
 	}
 	var tests []map[string]any
 	untested := slices.Clone(names)

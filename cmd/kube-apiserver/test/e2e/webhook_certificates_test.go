@@ -31,7 +31,6 @@ import (
 	"github.com/kubetenant/kubetenant/cluster"
 	webhookmanifests "github.com/kubetenant/kubetenant/internal/manifests/webhook"
 	"github.com/kubetenant/kubetenant/internal/serving/certificates"
-	"github.com/kubetenant/kubetenant/test/localserver"
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
@@ -42,8 +41,8 @@ const serviceNamespace = "kubetenant-system"
 // generated manifests, and the generated policies apply to it.
 func TestWebhookCertificates(t *testing.T) {
 	t.Parallel()
-	s := start(t, t.TempDir(), "--webhook")
-	admin := client(t, config(t, s, "admin"))
+	s := startServer(t, nil, "--webhook")
+	admin := s.client(t, "admin")
 	files, err := webhookmanifests.Generate(webhookmanifests.Options{
 		Config:      filepath.Join(s.Dir, "tenancy.yaml"),
 		Namespace:   serviceNamespace,
@@ -56,9 +55,9 @@ func TestWebhookCertificates(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	apply(t, s, string(files["cluster/accounts.yaml"]))
-	apply(t, s, string(files["cluster/policies.yaml"]))
-	apply(t, s, "{apiVersion: v1, kind: Namespace, metadata: {name: acme--web, labels: {kubetenant.dev/tenant: acme}}}")
+	s.apply(t, string(files["cluster/accounts.yaml"]))
+	s.apply(t, string(files["cluster/policies.yaml"]))
+	s.apply(t, "{apiVersion: v1, kind: Namespace, metadata: {name: acme--web, labels: {kubetenant.dev/tenant: acme}}}")
 	// Three processes start at the same time. Only one of them may create the certificate
 	// authorities.
 	kubeconfig := accountKubeconfig(t, s, admin, "kubetenant-certificates")
@@ -105,7 +104,7 @@ func TestWebhookCertificates(t *testing.T) {
 
 // accountKubeconfig writes a kubeconfig with a token of one of the service's ServiceAccounts, and
 // returns its path.
-func accountKubeconfig(t *testing.T, s *localserver.Server, admin *kubernetes.Clientset, name string) string {
+func accountKubeconfig(t *testing.T, s *server, admin *kubernetes.Clientset, name string) string {
 	t.Helper()
 	token, err := admin.CoreV1().ServiceAccounts(serviceNamespace).CreateToken(t.Context(), name,
 		&authenticationv1.TokenRequest{}, metav1.CreateOptions{})
@@ -166,10 +165,7 @@ func startCertificates(t *testing.T, kubeconfig string, n int) (stop func() stri
 // these to the webhook configurations, so kube-apiserver trusts them.
 func trustAuthority(t *testing.T, admin *kubernetes.Clientset, caFile string) {
 	t.Helper()
-	ca, err := os.ReadFile(caFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ca := readFile(t, caFile)
 	secret, err := admin.CoreV1().Secrets(serviceNamespace).Get(t.Context(), certificates.ServingName, metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -186,7 +182,7 @@ func trustAuthority(t *testing.T, admin *kubernetes.Clientset, caFile string) {
 
 // mount writes the certificate and key of the serving Secret to the files that the service reads,
 // as the kubelet does.
-func mount(t *testing.T, admin *kubernetes.Clientset, s *localserver.Server) {
+func mount(t *testing.T, admin *kubernetes.Clientset, s *server) {
 	t.Helper()
 	secret, err := admin.CoreV1().Secrets(serviceNamespace).Get(t.Context(), certificates.ServingName, metav1.GetOptions{})
 	if err != nil {
@@ -200,7 +196,7 @@ func mount(t *testing.T, admin *kubernetes.Clientset, s *localserver.Server) {
 }
 
 // serves returns an error unless the service presents a certificate with the given DNS name.
-func serves(s *localserver.Server, name string) error {
+func serves(s *server, name string) error {
 	c, err := clientcmd.LoadFromFile(filepath.Join(s.Dir, "webhook", "webhook-authorize.kubeconfig"))
 	if err != nil {
 		return err
@@ -262,9 +258,9 @@ func writesNothingElse(t *testing.T, account *kubernetes.Clientset) {
 // objects, but cannot change them in any other way, or create or delete Secrets.
 func TestWebhookControllerAccount(t *testing.T) {
 	t.Parallel()
-	s := start(t, t.TempDir(), "--webhook")
-	admin := client(t, config(t, s, "admin"))
-	apply(t, s, `{apiVersion: v1, kind: Namespace, metadata: {name: shop}}
+	s := startServer(t, nil, "--webhook")
+	admin := s.client(t, "admin")
+	s.apply(t, `{apiVersion: v1, kind: Namespace, metadata: {name: shop}}
 ---
 {apiVersion: apps/v1, kind: Deployment, metadata: {name: d, namespace: shop, labels: {app: d}, annotations: {n: "1"}},
   spec: {selector: {matchLabels: {a: b}},

@@ -4,7 +4,6 @@
 package e2e
 
 import (
-	"os"
 	"strings"
 	"testing"
 
@@ -32,10 +31,7 @@ func TestGatewayExceptions(t *testing.T) {
 // headings of a page. Reasons that apply to all deployment modes are not on the page.
 func exceptionsAreDocumented(t *testing.T, name string, mode scenario.Mode, headings ...string) {
 	t.Helper()
-	page, err := os.ReadFile("../../../../docs/" + name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := readFile(t, "../../../../docs/"+name)
 	files, err := scenario.Files([]string{"../../../../testdata/scenarios"})
 	if err != nil {
 		t.Fatal(err)
@@ -61,7 +57,7 @@ func exceptionsAreDocumented(t *testing.T, name string, mode scenario.Mode, head
 	t.Logf("of %d cases: %v", all, skipped)
 	delete(skipped, "")
 	for _, heading := range headings {
-		if skipped[heading] == 0 || !strings.Contains(string(page), "\n### "+heading+"\n") {
+		if skipped[heading] == 0 || !strings.Contains(page, "\n### "+heading+"\n") {
 			t.Errorf("%q is the reason to skip %d cases, or is not in docs/%s", heading, skipped[heading], name)
 		}
 		delete(skipped, heading)

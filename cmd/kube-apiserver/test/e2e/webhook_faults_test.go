@@ -36,13 +36,12 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/keyutil"
 
-	"github.com/kubetenant/kubetenant/test/localserver"
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
 // faults contains an unmodified server with the webhook service, and clients.
 type faults struct {
-	*localserver.Server
+	*server
 	admin, acme *kubernetes.Clientset
 	url         string // URL of the service in kube-apiserver's configuration
 }
@@ -51,8 +50,8 @@ type faults struct {
 // because both replicas are killed at the end.
 func TestWebhookFaults(t *testing.T) {
 	t.Parallel()
-	s := start(t, t.TempDir(), "--webhook", "--replicas", "2")
-	f := &faults{Server: s, admin: client(t, config(t, s, "admin")), acme: client(t, config(t, s, "acme"))}
+	s := startServer(t, nil, "--webhook", "--replicas", "2")
+	f := &faults{server: s, admin: s.client(t, "admin"), acme: s.client(t, "acme")}
 	f.prepare(t)
 	for _, step := range []struct {
 		name string
@@ -70,11 +69,8 @@ func TestWebhookFaults(t *testing.T) {
 		}
 	}
 	t.Run("all processes are restarted", func(t *testing.T) {
-		if err := s.Stop(); err != nil {
-			t.Fatal(err)
-		}
-		f.Server = start(t, s.Dir, "--webhook", "--replicas", "2")
-		f.acme = client(t, config(t, f.Server, "acme"))
+		s.restart(t, "--webhook", "--replicas", "2")
+		f.acme = f.client(t, "acme")
 		if right, wrong, failed := f.probe(t.Context(), 20); right != 20 || wrong+failed != 0 {
 			t.Errorf("%d right answers, %d wrong, %d failed", right, wrong, failed)
 		}
@@ -104,7 +100,7 @@ func idleConnections(t *testing.T, f *faults) {
 			}
 		}
 	}
-	c := f.client(t)
+	c := f.serviceClient(t)
 	for range 100 {
 		if err := denied(t.Context(), c, "https://"+address); err != nil {
 			t.Fatalf("meanwhile: %v", err)
@@ -121,7 +117,7 @@ func hugeBody(t *testing.T, f *faults) {
 	const size = 1 << 30
 	address, process := f.replica(t, 1)
 	before := residentKiB(t, process.Pid)
-	c := f.client(t)
+	c := f.serviceClient(t)
 	for _, path := range []string{"/authenticate", "/authorize", "/admit/mutate", "/admit/validate"} {
 		body := &zeros{}
 		body.left.Store(size)
@@ -169,7 +165,7 @@ func rotatedUnderLoad(t *testing.T, f *faults) {
 			}
 		}
 	})
-	c := f.client(t)
+	c := f.serviceClient(t)
 	var served sync.Map // serial numbers of the presented certificates
 	var count atomic.Int64
 	failed, last := load(t.Context(), requests, func(ctx context.Context) error {
@@ -242,17 +238,12 @@ func replaceCertificate(dir string, ca *tls.Certificate) error {
 // that the last valid configuration still applies.
 func garbageConfiguration(t *testing.T, f *faults) {
 	path := filepath.Join(f.Dir, "tenancy.yaml")
-	good, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	good := readFile(t, path)
 	for i, garbage := range []string{
 		"", "\x00\x01", "apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\nauthentication: {sources: [{}]}\n",
 		"kind: Secret\n",
 	} {
-		if err := os.WriteFile(path, []byte(garbage), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		writeFile(t, path, garbage)
 		waittest.Until(t, func() error {
 			log, err := os.ReadFile(filepath.Join(f.Dir, "kubetenant-webhook-1.log"))
 			if n := bytes.Count(log, []byte("Rejected a new version of a file")); err == nil && n <= i {
@@ -264,9 +255,7 @@ func garbageConfiguration(t *testing.T, f *faults) {
 			t.Errorf("with %.20q: %d right, %d wrong, %d failed", garbage, right, wrong, failed)
 		}
 	}
-	if err := os.WriteFile(path, good, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, path, good)
 }
 
 // oneReplicaKilled checks that no request under load is wrongly allowed, and that at most two
@@ -278,7 +267,7 @@ func oneReplicaKilled(t *testing.T, f *faults) {
 	_, process := f.replica(t, 1)
 	timer := time.AfterFunc(time.Second, func() { _ = process.Signal(syscall.SIGKILL) })
 	defer timer.Stop()
-	acme := config(t, f.Server, "acme")
+	acme := f.config(t, "acme")
 	acme.QPS = -1
 	many := &faults{acme: client(t, acme)}
 	var wrong atomic.Int64
@@ -308,7 +297,7 @@ func bothReplicasKilled(t *testing.T, f *faults) {
 		t.Fatal(err)
 	}
 	waittest.Until(t, func() error {
-		if err := denied(t.Context(), f.client(t), f.url); err == nil {
+		if err := denied(t.Context(), f.serviceClient(t), f.url); err == nil {
 			return errors.New("the service still responds")
 		}
 		return nil
@@ -319,7 +308,7 @@ func bothReplicasKilled(t *testing.T, f *faults) {
 			t.Errorf("a tenant's request for %s: %v", namespace, err)
 		}
 	}
-	anonymous := rest.AnonymousClientConfig(config(t, f.Server, "acme"))
+	anonymous := rest.AnonymousClientConfig(f.config(t, "acme"))
 	if _, err := client(t, anonymous).Discovery().RESTClient().Get().AbsPath("/readyz").DoRaw(t.Context()); err != nil {
 		t.Errorf("an anonymous probe: %v", err)
 	}
@@ -335,7 +324,7 @@ func refused(err error) bool { return apierrors.IsForbidden(err) || apierrors.Is
 // get the same decisions as requests from the impersonated identity itself.
 func (f *faults) impersonate(t *testing.T, name string, groups ...string) *kubernetes.Clientset {
 	t.Helper()
-	c := config(t, f.Server, "admin")
+	c := f.config(t, "admin")
 	c.Impersonate = rest.ImpersonationConfig{UserName: name, Groups: groups}
 	return client(t, c)
 }

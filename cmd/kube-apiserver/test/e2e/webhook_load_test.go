@@ -25,25 +25,21 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/kubetenant/kubetenant/test/localserver"
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
 func (f *faults) prepare(t *testing.T) {
 	t.Helper()
 	for _, tenant := range []string{"acme", "globex"} {
-		apply(t, f.Server, fmt.Sprintf("{apiVersion: v1, kind: Namespace, metadata: {name: %s--web, labels: "+
+		f.apply(t, fmt.Sprintf("{apiVersion: v1, kind: Namespace, metadata: {name: %s--web, labels: "+
 			"{kubetenant.dev/tenant: %s}}}",
 			tenant, tenant))
 	}
-	apply(t, f.Server, `{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRoleBinding, metadata: {name: everybody},
+	f.apply(t, `{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRoleBinding, metadata: {name: everybody},
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: cluster-admin},
 subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: "system:authenticated"}]}`)
-	data, err := os.ReadFile(filepath.Join(f.Dir, "webhook", "webhook-authorize.kubeconfig"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := clientcmd.Load(data)
+	data := readFile(t, filepath.Join(f.Dir, "webhook", "webhook-authorize.kubeconfig"))
+	c, err := clientcmd.Load([]byte(data))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,20 +73,17 @@ func (f *faults) probe(ctx context.Context, times int) (right, wrong, failed int
 	return right, wrong, failed
 }
 
-// client returns an HTTP client that calls the service with kube-apiserver's client certificate.
-func (f *faults) client(t *testing.T) *http.Client {
+// serviceClient returns an HTTP client that calls the service with kube-apiserver's client certificate.
+func (f *faults) serviceClient(t *testing.T) *http.Client {
 	t.Helper()
 	pair, err := tls.LoadX509KeyPair(filepath.Join(f.Dir, "pki", "webhook-client.crt"),
 		filepath.Join(f.Dir, "pki", "webhook-client.key"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	ca, err := os.ReadFile(filepath.Join(f.Dir, "pki", "ca.crt"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	ca := readFile(t, filepath.Join(f.Dir, "pki", "ca.crt"))
 	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(ca)
+	roots.AppendCertsFromPEM([]byte(ca))
 	return &http.Client{
 		Timeout: 30 * time.Second,
 		Transport: &http.Transport{
@@ -133,23 +126,17 @@ func denied(ctx context.Context, c *http.Client, base string) error {
 func (f *faults) replica(t *testing.T, n int) (address string, p *os.Process) {
 	t.Helper()
 	name := fmt.Sprintf("kubetenant-webhook-%d", n)
-	log, err := os.ReadFile(filepath.Join(f.Dir, name+".log"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, rest, _ := strings.Cut(string(log), `webhooks="`)
+	log := readFile(t, filepath.Join(f.Dir, name+".log"))
+	_, rest, _ := strings.Cut(log, `webhooks="`)
 	address, _, _ = strings.Cut(rest, `"`)
-	return address, process(t, f.Server, name)
+	return address, process(t, f.server, name)
 }
 
 // process returns a process that kubetenant-local has started. It reads the PID file.
-func process(t *testing.T, s *localserver.Server, name string) *os.Process {
+func process(t *testing.T, s *server, name string) *os.Process {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(s.Dir, name+".pid"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	text := readFile(t, filepath.Join(s.Dir, name+".pid"))
+	pid, err := strconv.Atoi(strings.TrimSpace(text))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,11 +150,8 @@ func process(t *testing.T, s *localserver.Server, name string) *os.Process {
 // residentKiB returns the resident memory of a process in KiB.
 func residentKiB(t *testing.T, pid int) int {
 	t.Helper()
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, rest, _ := strings.Cut(string(data), "VmRSS:")
+	data := readFile(t, fmt.Sprintf("/proc/%d/status", pid))
+	_, rest, _ := strings.Cut(data, "VmRSS:")
 	n, err := strconv.Atoi(strings.Fields(rest)[0])
 	if err != nil {
 		t.Fatal(err)

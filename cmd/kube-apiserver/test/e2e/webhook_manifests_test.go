@@ -21,7 +21,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
 
-	"github.com/kubetenant/kubetenant/test/localserver"
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
@@ -36,9 +35,7 @@ func generateManifests(t *testing.T, more ...string) string {
 		"tenancy.yaml": "apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\nauthentication:\n  sources:\n" +
 			"  - { name: tokens, tokenFile: { path: tokens.csv } }\n",
 	} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		writeFile(t, filepath.Join(dir, name), text)
 	}
 	out := filepath.Join(dir, "out")
 	run(t, "kubetenant-webhook", append([]string{
@@ -70,10 +67,7 @@ func TestWebhookManifestsConform(t *testing.T) {
 		"-schema-location", schemas+"/{{.ResourceKind}}{{.KindSuffix}}.json", filepath.Join(out, "crds"),
 		filepath.Join(out, "cluster"))
 	bad := filepath.Join(t.TempDir(), "bad.yaml")
-	if err := os.WriteFile(bad, []byte("{apiVersion: v1, kind: ConfigMap, metadata: {name: c}, dat: {}}"),
-		0o600); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, bad, "{apiVersion: v1, kind: ConfigMap, metadata: {name: c}, dat: {}}")
 	if output, err := exec.CommandContext(t.Context(), binary(t, "kubeconform"), "-strict",
 		"-schema-location", schemas+"/{{.ResourceKind}}{{.KindSuffix}}.json", bad).CombinedOutput(); err == nil {
 		t.Errorf("an unknown field conforms: %s", output)
@@ -88,12 +82,9 @@ func writeSchemas(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	data, err := os.ReadFile(filepath.Join(strings.TrimSpace(string(module)), "api", "openapi-spec", "swagger.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := readFile(t, filepath.Join(strings.TrimSpace(string(module)), "api", "openapi-spec", "swagger.json"))
 	var document struct{ Definitions map[string]map[string]any }
-	if err := json.Unmarshal(data, &document); err != nil {
+	if err := json.Unmarshal([]byte(data), &document); err != nil {
 		t.Fatal(err)
 	}
 	for name, d := range document.Definitions {
@@ -118,18 +109,14 @@ func writeSchemas(t *testing.T) string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(filepath.Join(dir, file), schema, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		writeFile(t, filepath.Join(dir, file), string(schema))
 	}
 	all, err := json.Marshal(map[string]any{"definitions": document.Definitions})
 	if err != nil {
 		t.Fatal(err)
 	}
 	all = bytes.ReplaceAll(all, []byte(`"$ref":"#/definitions/`), []byte(`"$ref":"definitions.json#/definitions/`))
-	if err := os.WriteFile(filepath.Join(dir, "definitions.json"), all, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, filepath.Join(dir, "definitions.json"), string(all))
 	return dir
 }
 
@@ -140,13 +127,10 @@ func TestWebhookManifestsApply(t *testing.T) {
 	if err := os.Remove(filepath.Join(out, "cluster", "monitoring.yaml")); err != nil { // its kinds are not installed
 		t.Fatal(err)
 	}
-	s := start(t, t.TempDir(), "--webhook")
+	s := startServer(t, nil, "--webhook")
 	// In this test, the existing webhook configurations call the service by URL.
-	if output, err := kubectl(t, s, "admin", "delete", "mutatingwebhookconfiguration,validatingwebhookconfiguration",
-		"kubetenant"); err != nil {
-		t.Fatal(output)
-	}
-	output, err := kubectl(t, s, "admin", "apply", "--server-side", "--force-conflicts", "--dry-run=server",
+	s.mustKubectl(t, "admin", "delete", "mutatingwebhookconfiguration,validatingwebhookconfiguration", "kubetenant")
+	output, err := s.kubectl(t, "admin", "apply", "--server-side", "--force-conflicts", "--dry-run=server",
 		"-f", filepath.Join(out, "crds"), "-f", filepath.Join(out, "cluster"))
 	if err != nil || strings.Contains(output, "Warning") {
 		t.Errorf("%v\n%s", err, output)
@@ -182,11 +166,8 @@ func compareChart(t *testing.T, out string) {
 		t.Fatal(err)
 	}
 	for _, e := range entries {
-		data, err := os.ReadFile(filepath.Join(out, "cluster", e.Name()))
-		if err != nil {
-			t.Fatal(err)
-		}
-		own.WriteString("---\n" + string(data) + "\n")
+		data := readFile(t, filepath.Join(out, "cluster", e.Name()))
+		own.WriteString("---\n" + data + "\n")
 	}
 	want := objects(t, own.String())
 	if !slices.Equal(rendered, want) {
@@ -231,18 +212,14 @@ kind: WebhookAdmissionConfiguration, kubeConfigFile: %[2]q}},
 kind: WebhookAdmissionConfiguration, kubeConfigFile: %[2]q}}]`,
 		filepath.Join(out, "control-plane", "policies"), filepath.Join(dir, "webhook", "webhook-admit.kubeconfig"))
 	file := filepath.Join(out, "admission.yaml")
-	if err := os.WriteFile(file, []byte(admission), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	s := start(t, dir, "--webhook", "--", "--feature-gates=ManifestBasedAdmissionControlConfig=true",
+	writeFile(t, file, admission)
+	s := newServer(t, dir, "--webhook", "--", "--feature-gates=ManifestBasedAdmissionControlConfig=true",
 		"--admission-control-config-file="+file)
-	apply(t, s, "{apiVersion: v1, kind: Namespace, metadata: {name: acme--web, labels: {kubetenant.dev/tenant: acme}}}")
-	if output, err := kubectl(t, s, "admin", "delete",
+	s.apply(t, "{apiVersion: v1, kind: Namespace, metadata: {name: acme--web, labels: {kubetenant.dev/tenant: acme}}}")
+	s.mustKubectl(t, "admin", "delete",
 		"mutatingwebhookconfiguration,validatingwebhookconfiguration,validatingadmissionpolicy,"+
-			"validatingadmissionpolicybinding", "--all"); err != nil {
-		t.Fatal(output)
-	}
-	admin := client(t, config(t, s, "admin"))
+			"validatingadmissionpolicybinding", "--all")
+	admin := s.client(t, "admin")
 	waittest.Until(t, func() error {
 		err := admin.AppsV1().RESTClient().Post().AbsPath("/apis/apps/v1/namespaces/acme--web/daemonsets").
 			Body([]byte(daemonSet)).Do(t.Context()).Error()
@@ -262,21 +239,18 @@ kind: WebhookAdmissionConfiguration, kubeConfigFile: %[2]q}}]`,
 			}
 		})
 	}
-	apply(t, s, "{apiVersion: v1, kind: Namespace, metadata: {name: acme--ours, labels: {kubetenant.dev/tenant: "+
+	s.apply(t, "{apiVersion: v1, kind: Namespace, metadata: {name: acme--ours, labels: {kubetenant.dev/tenant: "+
 		"acme}}}\n---\n{apiVersion: v1, kind: Namespace, metadata: {name: system--x}}")
 }
 
 // installedNames returns the names of the cluster-scoped objects that an installation of the
 // service creates, except CustomResourceDefinitions.
-func installedNames(t *testing.T, s *localserver.Server) string {
+func installedNames(t *testing.T, s *server) string {
 	t.Helper()
 	const kinds = "mutatingwebhookconfigurations,validatingwebhookconfigurations,validatingadmissionpolicies," +
 		"validatingadmissionpolicybindings,clusterroles,clusterrolebindings,flowschemas,prioritylevelconfigurations"
 	// The controller creates FlowSchemas, which are not part of the installation.
-	output, err := kubectl(t, s, "admin", "get", kinds, "-o", "name", "-l", "kubetenant.dev/managed!=fair-use")
-	if err != nil {
-		t.Fatal(output)
-	}
+	output := s.mustKubectl(t, "admin", "get", kinds, "-o", "name", "-l", "kubetenant.dev/managed!=fair-use")
 	var names []string
 	for line := range strings.Lines(output) {
 		if strings.Contains(line, "kubetenant") {
@@ -288,16 +262,12 @@ func installedNames(t *testing.T, s *localserver.Server) string {
 
 // deleteInstalled deletes the objects of installedNames, and all objects of the given kinds in the
 // service's namespace.
-func deleteInstalled(t *testing.T, s *localserver.Server, kinds string) {
+func deleteInstalled(t *testing.T, s *server, kinds string) {
 	t.Helper()
 	for name := range strings.Lines(installedNames(t, s)) {
-		if output, err := kubectl(t, s, "admin", "delete", strings.TrimSpace(name)); err != nil {
-			t.Fatal(output)
-		}
+		s.mustKubectl(t, "admin", "delete", strings.TrimSpace(name))
 	}
-	if output, err := kubectl(t, s, "admin", "-n", "kubetenant-system", "delete", kinds, "--all"); err != nil {
-		t.Fatal(output)
-	}
+	s.mustKubectl(t, "admin", "-n", "kubetenant-system", "delete", kinds, "--all")
 }
 
 // TestWebhookHelm installs and upgrades the service with the Helm commands of the docs, and
@@ -307,7 +277,7 @@ func TestWebhookHelm(t *testing.T) {
 	t.Parallel()
 	out := generateManifests(t, "--image=example.com/kubetenant-webhook:1")
 	values := filepath.Join(out, "values.yaml")
-	s := start(t, t.TempDir(), "--webhook")
+	s := startServer(t, nil, "--webhook")
 	names := func() string { return installedNames(t, s) }
 	deleteInstalled(t, s, "serviceaccounts,roles,rolebindings,configmaps,leases,secrets")
 	helm := func(args ...string) string {
@@ -323,11 +293,8 @@ func TestWebhookHelm(t *testing.T) {
 	pages := map[string]string{"install": "docs/install.md", "upgrade": "docs/tasks/upgrade.md"}
 	command := func(verb string) []string { // returns the command of the page
 		t.Helper()
-		page, err := os.ReadFile(filepath.Join("../../../..", pages[verb]))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for line := range strings.Lines(string(page)) {
+		page := readFile(t, filepath.Join("../../../..", pages[verb]))
+		for line := range strings.Lines(page) {
 			if rest, ok := strings.CutPrefix(strings.TrimSpace(line), "helm "+verb+" "); ok {
 				rest = strings.NewReplacer(
 					"kubetenant-webhook-0.1.0.tgz", "../../../../deploy/chart",
@@ -339,10 +306,7 @@ func TestWebhookHelm(t *testing.T) {
 		t.Fatalf("%s has no helm %s", pages[verb], verb)
 		return nil
 	}
-	if output, err := kubectl(t, s, "admin", "apply", "-f",
-		filepath.Join(out, "cluster", "00-namespace.yaml")); err != nil {
-		t.Fatal(output)
-	}
+	s.mustKubectl(t, "admin", "apply", "-f", filepath.Join(out, "cluster", "00-namespace.yaml"))
 	if output := helm(append(command("install"),
 		"--set", "monitoring=false")...); !strings.Contains(output, "are not installed yet") {
 		t.Errorf("the notes are missing:\n%s", output)
@@ -365,7 +329,7 @@ func TestWebhookHelm(t *testing.T) {
 		}
 	}
 	// An upgrade does not remove a caBundle that was written after the installation.
-	admin := client(t, config(t, s, "admin"))
+	admin := s.client(t, "admin")
 	bundle := []byte(`[{"op":"add","path":"/webhooks/0/clientConfig/caBundle","value":"` +
 		base64.StdEncoding.EncodeToString(selfSignedPEM(t)) + `"}]`)
 	hooks := admin.AdmissionregistrationV1().MutatingWebhookConfigurations()

@@ -36,24 +36,15 @@ const memoryLimit = 1 << 30
 // another tenant must succeed. One kind of object is built in. The other kind is a custom resource
 // whose content the service decodes completely.
 func TestWebhookMemory(t *testing.T) {
-	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "tokens.csv"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "tenancy.yaml"), []byte(`apiVersion: kubetenant.dev/v1alpha1
-kind: TenancyConfiguration
-authentication: { sources: [] }
-authorization: { subject: { fromGroups: true } }
-admission: { binding: { kinds: [ { group: argoproj.io, kind: Application } ] } }
-`), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	s := start(t, dir, "--webhook")
-	f := &faults{Server: s, admin: client(t, config(t, s, "admin")), acme: client(t, config(t, s, "acme"))}
+	s := startServer(t, map[string]string{
+		"tokens.csv":   "",
+		"tenancy.yaml": groupsConfig + "admission: { binding: { kinds: [ { group: argoproj.io, kind: Application } ] } }\n",
+	}, "--webhook")
+	f := &faults{server: s, admin: s.client(t, "admin"), acme: s.client(t, "acme")}
 	f.prepare(t)
 	r := stopReplica(t, f, 1)
 	held := holdMemory(t, r)
-	globex := client(t, config(t, s, "globex"))
+	globex := s.client(t, "globex")
 	waittest.Until(t, func() error {
 		_, err := globex.CoreV1().ConfigMaps("globex--web").List(t.Context(), metav1.ListOptions{})
 		return err
@@ -63,7 +54,7 @@ admission: { binding: { kinds: [ { group: argoproj.io, kind: Application } ] } }
 		maps.WriteString(`{"a":1},`)
 	}
 	content := "[" + strings.TrimSuffix(maps.String(), ",") + "]"
-	service := f.client(t) // call the service directly, because kube-apiserver would use most of the time
+	service := f.serviceClient(t) // call the service directly, because kube-apiserver would use most of the time
 	for name, c := range map[string]struct{ kind, resource, object string }{
 		"ControllerRevision": {
 			`"group":"apps","version":"v1"`,
@@ -184,10 +175,10 @@ func holdMemory(t *testing.T, r *replicaUnderTest) bool {
 // TestWebhookGrantFlood checks that another tenant can use its grant and its quota while
 // requests from 900 connections use one grant.
 func TestWebhookGrantFlood(t *testing.T) {
-	s := start(t, t.TempDir(), "--webhook")
-	f := &faults{Server: s, admin: client(t, config(t, s, "admin")), acme: client(t, config(t, s, "acme"))}
+	s := startServer(t, nil, "--webhook")
+	f := &faults{server: s, admin: s.client(t, "admin"), acme: s.client(t, "acme")}
 	f.prepare(t)
-	apply(t, s,
+	s.apply(t,
 		`{apiVersion: kubetenant.dev/v1alpha1, kind: AccessGrant, metadata: {name: flooded, namespace: acme--web},
 spec: {from: {tenant: evil, groups: ["tenant:evil"]}, to: [{apiGroups: [""], resources: [configmaps], verbs: [list]}]}}
 ---
@@ -197,13 +188,13 @@ spec: {from: {tenant: evil, groups: ["tenant:evil"]}, to: [{apiGroups: [""], res
 ---
 {apiVersion: kubetenant.dev/v1alpha1, kind: TenantQuota, metadata: {name: globex},
   spec: {tenant: globex, hard: {count/configmaps: "100000"}}}`)
-	evil := config(t, s, "admin")
+	evil := s.config(t, "admin")
 	evil.Impersonate = rest.ImpersonationConfig{
 		UserName: "eve",
 		Groups:   []string{"tenant:evil", "system:authenticated"},
 		Extra:    map[string][]string{"kubetenant.dev/tenant": {"evil"}},
 	}
-	globex := client(t, config(t, s, "globex"))
+	globex := s.client(t, "globex")
 	use := func(ctx context.Context, c kubernetes.Interface) error {
 		_, err := c.CoreV1().ConfigMaps("acme--web").List(ctx, metav1.ListOptions{})
 		return err

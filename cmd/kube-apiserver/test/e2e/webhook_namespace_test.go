@@ -27,12 +27,12 @@ import (
 // the ConfigMap of the backfill.
 func TestWebhookServiceNamespace(t *testing.T) {
 	t.Parallel()
-	s, _ := startGateway(t)
-	admin := client(t, config(t, s, "admin"))
-	apply(t, s, "{apiVersion: v1, kind: Namespace, metadata: {name: acme--web, labels: {kubetenant.dev/tenant: acme}}}")
+	s := startGateway(t)
+	admin := s.client(t, "admin")
+	s.apply(t, "{apiVersion: v1, kind: Namespace, metadata: {name: acme--web, labels: {kubetenant.dev/tenant: acme}}}")
 	account(t, admin, "acme--web")
 	robot := client(t,
-		withToken(config(t, s, "admin"), request(t, admin, "acme--web", authenticationv1.TokenRequestSpec{})))
+		withToken(s.config(t, "admin"), request(t, admin, "acme--web", authenticationv1.TokenRequestSpec{})))
 	for _, role := range []string{"edit", "admin", "cluster-admin"} {
 		binding := &rbacv1.ClusterRoleBinding{
 			ObjectMeta: metav1.ObjectMeta{Name: "robot-" + role},
@@ -92,8 +92,8 @@ func writesOf(t *testing.T, k *kubernetes.Clientset) map[string]error {
 // must not be checked.
 func TestWebhookConfiguration(t *testing.T) {
 	t.Parallel()
-	s := start(t, t.TempDir(), "--webhook")
-	admin := client(t, config(t, s, "admin"))
+	s := startServer(t, nil, "--webhook")
+	admin := s.client(t, "admin")
 	const configurationSecret = "kubetenant-webhook-config" // #nosec G101 -- a name
 	const head = "apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\n"
 	create := func(name, text string) error {

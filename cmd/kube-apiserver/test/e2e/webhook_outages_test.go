@@ -127,15 +127,15 @@ func TestWebhookOutages(t *testing.T) {
 	for _, replicas := range []int{1, 2} {
 		t.Run(fmt.Sprintf("%d", replicas), func(t *testing.T) {
 			t.Parallel()
-			s := start(t, t.TempDir(), "--webhook", "--replicas", fmt.Sprint(replicas))
-			f := &faults{Server: s, admin: client(t, config(t, s, "admin")), acme: client(t, config(t, s, "acme"))}
+			s := startServer(t, nil, "--webhook", "--replicas", fmt.Sprint(replicas))
+			f := &faults{server: s, admin: s.client(t, "admin"), acme: s.client(t, "acme")}
 			f.prepare(t)
 			all := make([]*replicaUnderTest, replicas)
 			for i := range all {
 				all[i] = stopReplica(t, f, i+1)
 				f.settled(t)
 			}
-			tenants := map[string]*kubernetes.Clientset{"acme": f.acme, "globex": client(t, config(t, s, "globex"))}
+			tenants := map[string]*kubernetes.Clientset{"acme": f.acme, "globex": s.client(t, "globex")}
 			var table strings.Builder
 			for _, o := range outages() {
 				f.settled(t)
@@ -203,15 +203,12 @@ func leaderIsPaused(t *testing.T, f *faults) {
 		return err
 	}
 	waittest.Until(t, list)
-	first := process(t, f.Server, "kubetenant-controller")
-	command, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", first.Pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	first := process(t, f.server, "kubetenant-controller")
+	command := readFile(t, fmt.Sprintf("/proc/%d/cmdline", first.Pid))
 	if err := first.Signal(syscall.SIGTERM); err != nil { // the controller releases its Lease
 		t.Fatal(err)
 	}
-	args := strings.Split(strings.TrimRight(string(command), "\x00"), "\x00")
+	args := strings.Split(strings.TrimRight(command, "\x00"), "\x00")
 	next := exec.CommandContext(t.Context(), binary(t, "kubetenant-webhook"), args[1:]...)
 	logs := &strings.Builder{}
 	next.Stdout, next.Stderr, next.SysProcAttr = logs, logs, localserver.EndsWithParent()
@@ -239,12 +236,9 @@ func leaderIsPaused(t *testing.T, f *faults) {
 // configurations.
 func configurationDiffers(t *testing.T, all []*replicaUnderTest) {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join(all[0].dir, "tenancy.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := readFile(t, filepath.Join(all[0].dir, "tenancy.yaml"))
 	defer all[0].replace(t, "tenancy.yaml",
-		[]byte(strings.Replace(string(data), "authorization:\n", "authorization:\n  mode: Shadow\n", 1)))()
+		[]byte(strings.Replace(data, "authorization:\n", "authorization:\n  mode: Shadow\n", 1)))()
 	waittest.Until(t, func() error {
 		first, second := all[0].info(t), all[1].info(t)
 		if !strings.Contains(first, `mode="Shadow"`) || !strings.Contains(second, `mode="Enforce"`) {
@@ -368,8 +362,7 @@ func (f *faults) settled(t *testing.T) {
 func checkFreshness(t *testing.T, f *faults, r *replicaUnderTest) {
 	t.Helper()
 	ctx := t.Context()
-	apply(t, f.Server,
-		"{apiVersion: v1, kind: Namespace, metadata: {name: moving, labels: {kubetenant.dev/tenant: acme}}}")
+	f.apply(t, "{apiVersion: v1, kind: Namespace, metadata: {name: moving, labels: {kubetenant.dev/tenant: acme}}}")
 	waittest.Until(t, func() error {
 		_, err := f.acme.CoreV1().Secrets("moving").List(ctx, metav1.ListOptions{})
 		return err
@@ -399,11 +392,8 @@ func checkFreshness(t *testing.T, f *faults, r *replicaUnderTest) {
 func stopReplica(t *testing.T, f *faults, n int) *replicaUnderTest {
 	t.Helper()
 	_, process := f.replica(t, n)
-	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", process.Pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := &replicaUnderTest{dir: t.TempDir(), args: strings.Split(strings.TrimRight(string(line), "\x00"), "\x00")[1:]}
+	line := readFile(t, fmt.Sprintf("/proc/%d/cmdline", process.Pid))
+	r := &replicaUnderTest{dir: t.TempDir(), args: strings.Split(strings.TrimRight(line, "\x00"), "\x00")[1:]}
 	kubeconfig, err := clientcmd.LoadFromFile(f.Kubeconfig("kubetenant-webhook"))
 	if err != nil {
 		t.Fatal(err)
