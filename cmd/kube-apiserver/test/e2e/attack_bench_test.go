@@ -196,30 +196,15 @@ func BenchmarkLargeIdentities(b *testing.B) {
 		return resp.StatusCode
 	}
 	for b.Loop() {
-		before, most := rss(b, s.PID), 0
+		before, most := memoryKiB(b, s.PID, "VmRSS")>>10, 0
 		for i := range 400 {
 			if code := ask(fmt.Sprint("partner-", i)); code != http.StatusUnauthorized {
 				b.Fatalf("status %d, want 401", code)
 			}
-			most = max(most, rss(b, s.PID))
+			most = max(most, memoryKiB(b, s.PID, "VmRSS")>>10)
 		}
 		b.ReportMetric(float64(before), "MiB-before")
 		b.ReportMetric(float64(most-before), "MiB-grown-at-most")
-		b.ReportMetric(float64(rss(b, s.PID)-before), "MiB-grown-after")
+		b.ReportMetric(float64(memoryKiB(b, s.PID, "VmRSS")>>10-before), "MiB-grown-after")
 	}
-}
-
-// rss returns the resident memory of a process in MiB.
-func rss(b *testing.B, pid int) int {
-	b.Helper()
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		b.Fatal(err)
-	}
-	_, after, _ := strings.Cut(string(data), "VmRSS:")
-	kib := 0
-	if _, err := fmt.Sscan(after, &kib); err != nil {
-		b.Fatal(err)
-	}
-	return kib >> 10
 }

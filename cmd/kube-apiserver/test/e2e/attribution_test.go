@@ -179,12 +179,11 @@ func testWorkloadsRecordTheirUser(t *testing.T, config string, args ...string) {
 		},
 		Spec: podTemplate().Spec,
 	}
-	mallory := rest.CopyConfig(s.config(t, "admin"))
-	mallory.Impersonate = rest.ImpersonationConfig{
+	mallory := s.impersonate(t, rest.ImpersonationConfig{
 		UserName: "mallory",
 		Groups:   []string{"tenant:acme"},
 		Extra:    map[string][]string{tenant.ExtraKey: {"acme"}},
-	}
+	})
 	s.apply(t,
 		`{ apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding, metadata: { name: mallory, namespace: acme--web }, `+
 			`roleRef: { apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: edit }, `+

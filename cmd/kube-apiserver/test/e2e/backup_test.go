@@ -57,8 +57,8 @@ func testRestore(t *testing.T, args ...string) {
 	s.prepare(t)
 	acme, admin := s.client(t, "acme"), s.client(t, "admin")
 	createWorkloads(t, acme, admin)
-	velero := backupClient(t, admin, s.config(t, "admin"), "velero", true)
-	poor := backupClient(t, admin, s.config(t, "admin"), "poor", false)
+	velero := backupClient(t, s, "velero", true)
+	poor := backupClient(t, s, "poor", false)
 	human := func(reader dynamic.Interface) (creator, user string) {
 		deployments := reader.Resource(resources("apps", "deployments")[0]).Namespace("acme--web")
 		d, err := deployments.Get(t.Context(), "web", metav1.GetOptions{})
@@ -146,15 +146,9 @@ func createWorkloads(t *testing.T, acme, admin kubernetes.Interface) {
 
 // backupClient returns a client of a service account of the system tenant. The service account may
 // write all objects. If restoresIdentity is true, it may also impersonate all users.
-func backupClient(
-	t *testing.T,
-	admin kubernetes.Interface,
-	c *rest.Config,
-	name string,
-	restoresIdentity bool,
-) dynamic.Interface {
+func backupClient(t *testing.T, s *server, name string, restoresIdentity bool) dynamic.Interface {
 	t.Helper()
-	ctx := t.Context()
+	ctx, admin := t.Context(), s.client(t, "admin")
 	verbs := []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"}
 	if restoresIdentity {
 		verbs = append(verbs, "impersonate")
@@ -167,19 +161,12 @@ func backupClient(
 			Rules:      []rbacv1.PolicyRule{{APIGroups: []string{"*"}, Resources: []string{"*"}, Verbs: verbs}},
 		}, metav1.CreateOptions{})
 	}
-	if err == nil {
-		_, err = admin.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
-			ObjectMeta: metav1.ObjectMeta{Name: name},
-			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
-			Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: name, Namespace: "kube-system"}},
-		}, metav1.CreateOptions{})
-	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	quiet := rest.CopyConfig(c)
+	bind(t, admin, name, name, rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Name: name, Namespace: "kube-system"})
+	quiet := s.impersonate(t, rest.ImpersonationConfig{UserName: "system:serviceaccount:kube-system:" + name})
 	quiet.WarningHandler = rest.NoWarnings{}
-	quiet.Impersonate = rest.ImpersonationConfig{UserName: "system:serviceaccount:kube-system:" + name}
 	out := dynamicClient(t, quiet)
 	waittest.Until(t, func() error {
 		_, err := out.Resource(resources("", "configmaps")[0]).Namespace("acme--web").List(ctx, metav1.ListOptions{})

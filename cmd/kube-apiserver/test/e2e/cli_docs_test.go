@@ -6,7 +6,6 @@ package e2e
 import (
 	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -67,17 +66,17 @@ func TestCommandLinePages(t *testing.T) {
 			// The commands read the published configuration.
 			s.awaitKubectl(t, "admin", "get", "configmap", configv1alpha1.PublishedName, "-n", "kube-system")
 			dir := t.TempDir()
-			env := commandsIn(t, s, root, dir)
+			sh := commandsIn(t, s, root, dir)
 			for _, page := range pages {
-				checkPage(t, filepath.Join(root, page), dir, env)
+				checkPage(t, filepath.Join(root, page), sh)
 			}
 		})
 	}
 }
 
 // commandsIn prepares the directory in which the commands of a page run, and creates the tenants of
-// the quick start. It returns the environment of the commands.
-func commandsIn(t *testing.T, s *server, root, dir string) (env []string) {
+// the quick start.
+func commandsIn(t *testing.T, s *server, root, dir string) *shell {
 	t.Helper()
 	if err := clientcmd.WriteToFile(*kubeconfigOf(t, s), filepath.Join(dir, "config")); err != nil {
 		t.Fatal(err)
@@ -89,16 +88,14 @@ func commandsIn(t *testing.T, s *server, root, dir string) (env []string) {
 	if err := os.Symlink(filepath.Join(root, "examples"), filepath.Join(dir, "examples")); err != nil {
 		t.Fatal(err)
 	}
-	env = append(os.Environ(),
-		"PATH="+filepath.Dir(binary(t, "kubectl-tenant"))+string(os.PathListSeparator)+os.Getenv("PATH"),
-		"HOME="+dir, "KUBECONFIG="+filepath.Join(dir, "config"), "KUBECTL_KUBERC=false")
-	quickStart(t, root, dir, env)
-	return env
+	sh := newShell(t, dir, filepath.Join(dir, "config"))
+	quickStart(t, root, sh)
+	return sh
 }
 
 // quickStart creates the tenants with the commands of the quick start in README.md, as the pages
 // require.
-func quickStart(t *testing.T, root, dir string, env []string) {
+func quickStart(t *testing.T, root string, sh *shell) {
 	t.Helper()
 	text := readFile(t, filepath.Join(root, "README.md"))
 	commands := regexp.MustCompile(`(?m)^kubectl tenant create-tenant .*$`).FindAllString(text, -1)
@@ -106,24 +103,21 @@ func quickStart(t *testing.T, root, dir string, env []string) {
 		t.Fatalf("README.md creates %d tenants, want 2", len(commands))
 	}
 	for _, command := range commands {
-		cmd := exec.CommandContext(t.Context(), "sh", "-c", command) // #nosec G204 -- a command of our own page
-		cmd.Dir, cmd.Env = dir, env
-		if out, err := cmd.CombinedOutput(); err != nil {
+		if out, err := sh.try(t.Context(), command); err != nil {
 			t.Fatalf("%s: %v\n%s", command, err, out)
 		}
 	}
 }
 
-// checkPage runs the console sessions of a page in a directory, and checks their output.
-func checkPage(t *testing.T, page, dir string, env []string) {
+// checkPage runs the console sessions of a page, and checks their output.
+func checkPage(t *testing.T, page string, sh *shell) {
 	t.Helper()
-	checkSessions(t, page, dir, env, func() {}, normalize)
+	checkSessions(t, page, sh, func() {}, normalize)
 }
 
-// checkSessions runs the console sessions of a page in a directory, and checks their output. It
-// calls before at the start of each session. It calls normalize to replace output that differs
-// between runs.
-func checkSessions(t *testing.T, page, dir string, env []string, before func(), normalize func(string) string) {
+// checkSessions runs the console sessions of a page, and checks their output. It calls before at the
+// start of each session. It calls normalize to replace output that differs between runs.
+func checkSessions(t *testing.T, page string, sh *shell, before func(), normalize func(string) string) {
 	t.Helper()
 	text := readFile(t, page)
 	got := sessionBlock.ReplaceAllStringFunc(text, func(block string) string {
@@ -134,10 +128,8 @@ func checkSessions(t *testing.T, page, dir string, env []string, before func(), 
 			if !ok {
 				continue
 			}
-			cmd := exec.CommandContext(t.Context(), "sh", "-c", command) // #nosec G204 -- a command of our own page
-			cmd.Dir, cmd.Env = dir, env
-			output, _ := cmd.CombinedOutput() // an error is part of the output
-			out += line + normalize(string(output))
+			output, _ := sh.try(t.Context(), command) // an error is part of the output
+			out += line + normalize(output)
 		}
 		return out + "```"
 	})

@@ -7,7 +7,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -33,8 +32,8 @@ const handwrittenFolder = "../../../../deploy/testdata/handwritten"
 
 // upgrade contains a server that stores objects of kubetenant's kinds, and its clients.
 type upgrade struct {
-	server  *server
-	dynamic dynamic.Interface
+	*server
+	objects dynamic.Interface
 	clients versioned.Interface
 	typed   typed.KubetenantV1alpha1Interface
 }
@@ -44,25 +43,23 @@ type upgrade struct {
 // the server still rejects invalid objects.
 func TestDefinitionsUpgrade(t *testing.T) {
 	s := startServer(t, nil, "--tenancy=false")
-	c := s.config(t, "admin")
-	d := dynamicClient(t, c)
-	clients, err := versioned.NewForConfig(c)
+	clients, err := versioned.NewForConfig(s.config(t, "admin"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	u := &upgrade{
 		server:  s,
-		dynamic: d,
+		objects: s.dynamic(t, "admin"),
 		clients: clients,
 		typed:   clients.KubetenantV1alpha1(),
 	}
 	objects := oneOfEachKind(t)
-	u.apply(t, handwrittenFolder)
+	u.install(t, handwrittenFolder)
 	for _, o := range objects {
 		u.store(t, o)
 	}
 	t.Run("unknown fields with the handwritten definitions", func(t *testing.T) { u.checkUnknownFields(t, objects) })
-	u.apply(t, definitionsFolder)
+	u.install(t, definitionsFolder)
 	checkDefinitions(t, s)
 	t.Run("fields", func(t *testing.T) {
 		for _, o := range objects {
@@ -98,16 +95,11 @@ func oneOfEachKind(t *testing.T) (all []*unstructured.Unstructured) {
 	return all
 }
 
-func (u *upgrade) kubectl(t *testing.T, args ...string) {
+// install installs the CustomResourceDefinitions of a folder, as docs/install.md does.
+func (u *upgrade) install(t *testing.T, folder string) {
 	t.Helper()
-	u.server.mustKubectl(t, "admin", args...)
-}
-
-// apply installs the CustomResourceDefinitions of a folder, as docs/install.md does.
-func (u *upgrade) apply(t *testing.T, folder string) {
-	t.Helper()
-	u.kubectl(t, "apply", "--server-side", "-f", folder, "--force-conflicts")
-	u.kubectl(t, "wait", "--for=condition=Established", "-f", folder)
+	u.mustKubectl(t, "admin", "apply", "--server-side", "-f", folder, "--force-conflicts")
+	u.mustKubectl(t, "admin", "wait", "--for=condition=Established", "-f", folder)
 }
 
 // resourceOf returns the resource of an object's kind.
@@ -117,7 +109,7 @@ func resourceOf(o *unstructured.Unstructured) schema.GroupVersionResource {
 
 // clientOf returns the client of an object's resource.
 func (u *upgrade) clientOf(o *unstructured.Unstructured) dynamic.ResourceInterface {
-	all := u.dynamic.Resource(resourceOf(o))
+	all := u.objects.Resource(resourceOf(o))
 	if o.GetNamespace() == "" {
 		return all
 	}
@@ -267,10 +259,9 @@ func (u *upgrade) checkApply(t *testing.T, objects []*unstructured.Unstructured)
 		}
 		documents = append(documents, string(text))
 	}
-	path := filepath.Join(t.TempDir(), "objects.yaml")
-	writeFile(t, path, strings.Join(documents, "---\n"))
+	path := testFile(t, strings.Join(documents, "---\n"))
 	for validate, refused := range map[string]int{"strict": len(objects), "ignore": 0} {
-		out, err := u.server.kubectl(t, "admin", "apply", "--dry-run=server", "--validate="+validate, "-f", path)
+		out, err := u.kubectl(t, "admin", "apply", "--dry-run=server", "--validate="+validate, "-f", path)
 		if (err != nil) != (refused > 0) || strings.Count(out, `unknown field "spec.colour"`) != refused {
 			t.Errorf("kubectl apply --validate=%s: %v: %s", validate, err, out)
 		}

@@ -41,14 +41,8 @@ func reviewsAreDelegated(t *testing.T, s *server) {
 			account(t, admin, namespace)
 		}
 	}
-	delegator := &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: "robot-delegates"},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "system:auth-delegator"},
-		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: "acme--web", Name: "robot"}},
-	}
-	if _, err := admin.RbacV1().ClusterRoleBindings().Create(t.Context(), delegator, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	bind(t, admin, "robot-delegates", "system:auth-delegator",
+		rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: "acme--web", Name: "robot"})
 	own, others := request(t, admin, "acme--web", authenticationv1.TokenRequestSpec{}),
 		request(t, admin, "globex--shop", authenticationv1.TokenRequestSpec{})
 	robot := client(t, withToken(s.config(t, "acme"), own))

@@ -9,12 +9,9 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
-
-	"k8s.io/client-go/rest"
 
 	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/internal/fairuse"
@@ -23,37 +20,11 @@ import (
 
 const acmePods = "/api/v1/namespaces/acme--web/pods"
 
-// sendOnce sends one GET request with the credentials of the named kubeconfig, without the
-// retries of client-go. The caller must close the body of the response.
-func sendOnce(ctx context.Context, t *testing.T, s *server, name, path string) *http.Response {
-	t.Helper()
-	return sendOnceWith(ctx, t, s.config(t, name), path)
-}
-
-// sendOnceWith is like sendOnce, but takes a client configuration.
-func sendOnceWith(ctx context.Context, t *testing.T, c *rest.Config, path string) *http.Response {
-	t.Helper()
-	connection, err := rest.HTTPClientFor(c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.Host+path, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp, err := connection.Do(req)
-	if err != nil {
-		t.Error(err)
-		return &http.Response{Body: http.NoBody}
-	}
-	return resp
-}
-
-// codeOf sends one request as sendOnce does. It returns the status code and the header Retry-After
+// codeOf sends one request as get does. It returns the status code and the header Retry-After
 // of the response.
 func codeOf(t *testing.T, s *server, name, path string) (code int, retryAfter string) {
 	t.Helper()
-	resp := sendOnce(t.Context(), t, s, name, path)
+	resp := get(t.Context(), t, s.config(t, name), path)
 	_ = resp.Body.Close()
 	return resp.StatusCode, resp.Header.Get("Retry-After")
 }
@@ -61,11 +32,8 @@ func codeOf(t *testing.T, s *server, name, path string) (code int, retryAfter st
 // setFairUse sets the limits in the Tenant acme.
 func setFairUse(t *testing.T, s *server, limits string) {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "acme.yaml")
-	text := "apiVersion: kubetenant.dev/v1alpha1\nkind: Tenant\nmetadata: { name: acme }\nspec: { id: acme, fairUse: " +
-		limits + " }\n"
-	writeFile(t, path, text)
-	s.mustKubectl(t, "admin", "apply", "-f", path)
+	s.apply(t, "apiVersion: kubetenant.dev/v1alpha1\nkind: Tenant\nmetadata: { name: acme }\nspec: { id: acme, fairUse: "+
+		limits+" }\n")
 }
 
 // awaitLimits waits until the server reports the given limits for acme.
@@ -83,7 +51,7 @@ func awaitLimits(t *testing.T, s *server, want fairuse.Limits) {
 // nil if the caller has no access.
 func reportOf(t *testing.T, s *server, name string) []*fairuse.Report {
 	t.Helper()
-	resp := sendOnce(t.Context(), t, s, name, authz.FairUsePath)
+	resp := get(t.Context(), t, s.config(t, name), authz.FairUsePath)
 	defer func() { _ = resp.Body.Close() }()
 	text, err := io.ReadAll(resp.Body)
 	if err != nil {
@@ -108,9 +76,7 @@ func fairUseIsEnforced(t *testing.T, s *server, defaults fairuse.Limits) {
 	} {
 		text := "apiVersion: kubetenant.dev/v1alpha1\nkind: Tenant\nmetadata: { name: acme }\nspec: { id: acme, fairUse: " +
 			invalid + " }\n"
-		path := filepath.Join(t.TempDir(), "acme.yaml")
-		writeFile(t, path, text)
-		if out, err := s.kubectl(t, "admin", "apply", "-f", path); err == nil {
+		if out, err := s.kubectl(t, "admin", "apply", "-f", testFile(t, text)); err == nil {
 			t.Errorf("%s was accepted: %s", invalid, out)
 		}
 	}
@@ -133,7 +99,7 @@ func watchesAreLimited(t *testing.T, s *server) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	for i := range 2 {
-		resp := sendOnce(ctx, t, s, "acme", acmePods+"?watch=1")
+		resp := get(ctx, t, s.config(t, "acme"), acmePods+"?watch=1")
 		defer func() { _ = resp.Body.Close() }()
 		if resp.StatusCode != http.StatusOK {
 			t.Fatalf("watch %d: %s", i, resp.Status)
@@ -153,7 +119,7 @@ func watchesAreLimited(t *testing.T, s *server) {
 	waittest.Until(t, func() error {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		resp := sendOnce(ctx, t, s, "acme", acmePods+"?watch=1")
+		resp := get(ctx, t, s.config(t, "acme"), acmePods+"?watch=1")
 		defer func() { _ = resp.Body.Close() }()
 		if resp.StatusCode != http.StatusOK {
 			return fmt.Errorf("a watch after the others have ended: %s", resp.Status)

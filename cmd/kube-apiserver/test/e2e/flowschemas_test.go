@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"k8s.io/client-go/rest"
+
 	"github.com/kubetenant/kubetenant/cluster/flowschemas"
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
@@ -40,7 +42,7 @@ func TestWebhookFlowSchemas(t *testing.T) {
 	awaitSchemaOf(t, s, account, acme, flowschemas.Level)
 	awaitSchemaOf(t, s, "system:serviceaccount:globex--web:default", flowschemas.NamespacesName, flowschemas.Level)
 
-	resp := sendOnce(t.Context(), t, s, "acme", acmePods)
+	resp := get(t.Context(), t, s.config(t, "acme"), acmePods)
 	_ = resp.Body.Close()
 	if got, want := resp.Header.Get("X-Kubernetes-PF-FlowSchema-UID"), uidOf(t, s, "flowschema", acme); got != want {
 		t.Errorf("a user of acme was in the FlowSchema %q, not in %q", got, want)
@@ -82,9 +84,8 @@ func awaitSchemaOf(t *testing.T, s *server, account, schema, level string) {
 	t.Helper()
 	namespace := strings.Split(account, ":")[2]
 	waittest.Until(t, func() error {
-		c := s.config(t, "admin")
-		c.Impersonate.UserName = account
-		resp := sendOnceWith(t.Context(), t, c, "/api/v1/namespaces/"+namespace+"/pods")
+		c := s.impersonate(t, rest.ImpersonationConfig{UserName: account})
+		resp := get(t.Context(), t, c, "/api/v1/namespaces/"+namespace+"/pods")
 		_ = resp.Body.Close()
 		got := resp.Header.Get("X-Kubernetes-PF-FlowSchema-UID") + " " + resp.Header.Get("X-Kubernetes-PF-PriorityLevel-UID")
 		if want := uidOf(t, s, "flowschema", schema) + " " + uidOf(t, s, "prioritylevelconfiguration", level); got != want {

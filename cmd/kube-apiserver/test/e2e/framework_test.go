@@ -6,6 +6,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 	"testing"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
@@ -97,12 +99,19 @@ func (s *server) config(t testing.TB, caller string) *rest.Config {
 	return configOf(t, s.Kubeconfig(caller))
 }
 
-// impersonate returns the admin's client configuration that impersonates the given user.
-func (s *server) impersonate(t testing.TB, user string, groups ...string) *rest.Config {
+// impersonate returns the admin's client configuration that impersonates the given user. Requests
+// with it get the same decisions as requests of the user.
+func (s *server) impersonate(t testing.TB, user rest.ImpersonationConfig) *rest.Config {
 	t.Helper()
 	c := s.config(t, "admin")
-	c.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: groups}
+	c.Impersonate = user
 	return c
+}
+
+// clientAs returns a client of the admin that impersonates the given user.
+func (s *server) clientAs(t testing.TB, user string, groups ...string) *kubernetes.Clientset {
+	t.Helper()
+	return client(t, s.impersonate(t, rest.ImpersonationConfig{UserName: user, Groups: groups}))
 }
 
 // client returns a client of a caller.
@@ -151,6 +160,17 @@ func (s *server) awaitKubectl(t testing.TB, caller string, args ...string) (out 
 		return err
 	})
 	return out
+}
+
+// awaitOutput runs kubectl as a caller until it succeeds with the given output.
+func (s *server) awaitOutput(t testing.TB, want, caller string, args ...string) {
+	t.Helper()
+	waittest.Until(t, func() error {
+		if out, err := s.kubectl(t, caller, args...); err != nil || out != want {
+			return fmt.Errorf("kubectl %s as %s prints %q, want %q", strings.Join(args, " "), caller, out, want)
+		}
+		return nil
+	})
 }
 
 // command returns a command that runs a built program with the kubeconfig of a caller.
@@ -286,6 +306,71 @@ func whoami(ctx context.Context, c *rest.Config) (authenticationv1.UserInfo, err
 func (s *server) whoami(t testing.TB, token string) (authenticationv1.UserInfo, error) {
 	t.Helper()
 	return whoami(t.Context(), withToken(s.config(t, "admin"), token))
+}
+
+// bind creates a ClusterRoleBinding.
+func bind(t testing.TB, admin kubernetes.Interface, name, clusterRole string, subjects ...rbacv1.Subject) {
+	t.Helper()
+	if _, err := admin.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: clusterRole},
+		Subjects:   subjects,
+	}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// get sends one GET request, without the retries of client-go. The caller must close the body of
+// the response.
+func get(ctx context.Context, t testing.TB, c *rest.Config, path string) *http.Response {
+	t.Helper()
+	connection, err := rest.HTTPClientFor(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.Host+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := connection.Do(req)
+	if err != nil {
+		t.Error(err)
+		return &http.Response{Body: http.NoBody}
+	}
+	return resp
+}
+
+// memoryKiB returns a field of a process's status that contains an amount of memory, in KiB.
+func memoryKiB(t testing.TB, pid int, field string) int {
+	t.Helper()
+	_, rest, _ := strings.Cut(readFile(t, fmt.Sprintf("/proc/%d/status", pid)), field+":")
+	kib := 0
+	if _, err := fmt.Sscan(rest, &kib); err != nil {
+		t.Fatal(err)
+	}
+	return kib
+}
+
+// shell runs commands of the documentation in a directory.
+type shell struct {
+	dir string
+	env []string
+}
+
+// newShell returns a shell in dir. Its commands find the built programs and use the kubeconfigs.
+func newShell(t testing.TB, dir string, kubeconfigs ...string) *shell {
+	t.Helper()
+	separator := string(os.PathListSeparator)
+	return &shell{dir: dir, env: append(os.Environ(), "PATH="+binaries(t)+separator+os.Getenv("PATH"), "HOME="+dir,
+		"KUBECONFIG="+strings.Join(kubeconfigs, separator), "KUBECTL_KUBERC=false")}
+}
+
+// try runs a command. It returns the standard output and the standard error.
+func (s *shell) try(ctx context.Context, command string) (string, error) {
+	cmd := exec.CommandContext(ctx, "sh", "-c", command) // #nosec G204 -- a command of our own page
+	cmd.Dir, cmd.Env = s.dir, s.env
+	out, err := cmd.CombinedOutput()
+	return string(out), err
 }
 
 // auditFlags writes an audit policy to dir. It returns the flags with which kube-apiserver records

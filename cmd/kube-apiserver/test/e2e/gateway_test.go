@@ -139,17 +139,11 @@ func impersonationNeedsBothDecisions(t *testing.T, s *server) {
 			{APIGroups: []string{""}, Resources: []string{"users"}, Verbs: []string{"impersonate"}},
 		},
 	}
-	binding := &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: role.Name},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},
-		Subjects:   []rbacv1.Subject{{Kind: rbacv1.GroupKind, APIGroup: rbacv1.GroupName, Name: "tenant:acme"}},
-	}
 	if _, err := admin.RbacV1().ClusterRoles().Create(t.Context(), role, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := admin.RbacV1().ClusterRoleBindings().Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	bind(t, admin, role.Name, role.Name,
+		rbacv1.Subject{Kind: rbacv1.GroupKind, APIGroup: rbacv1.GroupName, Name: "tenant:acme"})
 	waittest.Until(t, func() error { return as("bob") })
 	if err := as("system:admin"); !apierrors.IsForbidden(err) {
 		t.Errorf("as a system user: %v", err)
@@ -223,20 +217,12 @@ func rulesAreListed(t *testing.T, s *server) {
 // service account may not create a ClusterRole.
 func bypassIsDenied(t *testing.T, s *server) {
 	admin := s.client(t, "admin")
-	binding := &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: "robot-reaches-across"},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
-		Subjects: []rbacv1.Subject{
-			{Kind: rbacv1.ServiceAccountKind, Namespace: "acme--web", Name: "robot"},
-			{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: "cloud:someone"},
-		},
-	}
-	if _, err := admin.RbacV1().ClusterRoleBindings().Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	bind(t, admin, "robot-reaches-across", "cluster-admin",
+		rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: "acme--web", Name: "robot"},
+		rbacv1.Subject{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: "cloud:someone"})
 	defer func() {
 		_ = admin.RbacV1().ClusterRoleBindings().Delete(context.WithoutCancel(t.Context()),
-			binding.Name, metav1.DeleteOptions{})
+			"robot-reaches-across", metav1.DeleteOptions{})
 	}()
 	newConfigMap := func(name string) *corev1.ConfigMap {
 		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -249,8 +235,7 @@ func bypassIsDenied(t *testing.T, s *server) {
 	}
 	robot := client(t,
 		withToken(s.config(t, "admin"), request(t, admin, "acme--web", authenticationv1.TokenRequestSpec{})))
-	someone := s.config(t, "admin")
-	someone.Impersonate = rest.ImpersonationConfig{UserName: "cloud:someone"}
+	someone := s.clientAs(t, "cloud:someone")
 	waittest.Until(t, func() error { // until the binding takes effect
 		_, err := robot.CoreV1().ConfigMaps("globex--shop").Get(t.Context(), "there", metav1.GetOptions{})
 		return err
@@ -261,7 +246,7 @@ func bypassIsDenied(t *testing.T, s *server) {
 	}
 	for caller, k := range map[string]*kubernetes.Clientset{
 		"tenant's service account": robot,
-		"user without a tenant":    client(t, someone),
+		"user without a tenant":    someone,
 	} {
 		for what, err := range map[string]error{
 			"create": func() error {
@@ -294,7 +279,7 @@ func bypassIsDenied(t *testing.T, s *server) {
 		metav1.CreateOptions{}); !apierrors.IsForbidden(err) {
 		t.Errorf("create a ClusterRole: %v", err)
 	}
-	if _, err := client(t, someone).CoreV1().ConfigMaps("default").Create(t.Context(),
+	if _, err := someone.CoreV1().ConfigMaps("default").Create(t.Context(),
 		newConfigMap("new"), metav1.CreateOptions{}); err != nil {
 		t.Errorf("user without a tenant in a namespace without a tenant: %v", err)
 	}
@@ -429,8 +414,5 @@ func TestGatewayPage(t *testing.T) {
 	if err := os.Symlink(examples, filepath.Join(dir, "examples")); err != nil {
 		t.Fatal(err)
 	}
-	checkPage(t, page, dir,
-		append(os.Environ(), "PATH="+filepath.Dir(binary(t, "kubectl"))+string(os.PathListSeparator)+os.Getenv("PATH"),
-			"HOME="+dir, "KUBECONFIG="+s.Kubeconfig("admin")+string(os.PathListSeparator)+s.Kubeconfig("acme"),
-			"KUBECTL_KUBERC=false"))
+	checkPage(t, page, newShell(t, dir, s.Kubeconfig("admin"), s.Kubeconfig("acme")))
 }

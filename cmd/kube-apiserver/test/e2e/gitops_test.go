@@ -106,15 +106,9 @@ func (g *gitops) applyRepeatedly(t *testing.T, s *server) {
 		}
 		return nil
 	})
-	waittest.Until(t, func() error {
-		out, err := s.kubectl(t, "admin", "get", "tenant", "acme", "-o",
-			`jsonpath={.status.conditions[?(@.type=="Ready")].status} {.status.quota} {.status.namespaces.prepared} `+
-				`{.metadata.finalizers}`)
-		if err != nil || out != `True acme 1 ["kubetenant.dev/tenant"]` {
-			return fmt.Errorf("the status: %s", out)
-		}
-		return nil
-	})
+	s.awaitOutput(t, `True acme 1 ["kubetenant.dev/tenant"]`, "admin", "get", "tenant", "acme", "-o",
+		`jsonpath={.status.conditions[?(@.type=="Ready")].status} {.status.quota} {.status.namespaces.prepared} `+
+			`{.metadata.finalizers}`)
 	if out, err := s.tenant(t, "admin", "suspend", "acme", "--read-only"); err != nil {
 		t.Fatal(out)
 	}
@@ -123,13 +117,8 @@ func (g *gitops) applyRepeatedly(t *testing.T, s *server) {
 		return s.mustKubectl(t, "admin", "get", "tenants/acme", "namespacetemplates/std", "namespaces/acme--web", "-o",
 			"jsonpath={.items[*].metadata.resourceVersion} {.items[0].spec.suspension}")
 	}
-	waittest.Until(t, func() error {
-		if out, err := s.kubectl(t, "admin", "get", "tenant", "acme", "-o",
-			`jsonpath={.status.conditions[?(@.type=="Suspended")].status}`); err != nil || out != "True" {
-			return fmt.Errorf("suspended: %s", out)
-		}
-		return nil
-	})
+	s.awaitOutput(t, "True", "admin", "get", "tenant", "acme", "-o",
+		`jsonpath={.status.conditions[?(@.type=="Suspended")].status}`)
 	before := written()
 	g.sync(manifest + "# the same\n")
 	g.sync(manifest + "# and again\n")
@@ -137,13 +126,7 @@ func (g *gitops) applyRepeatedly(t *testing.T, s *server) {
 		t.Errorf("a commit without changes updates objects: %s, was %s", after, before)
 	}
 	g.sync(strings.Replace(manifest, "pods: 100", "pods: 50", 1))
-	waittest.Until(t, func() error {
-		if out, err := s.kubectl(t, "admin", "get", "tenantquota", "acme", "-o", "jsonpath={.spec.hard.pods}"); err != nil ||
-			out != "50" {
-			return fmt.Errorf("the quota: %s", out)
-		}
-		return nil
-	})
+	s.awaitOutput(t, "50", "admin", "get", "tenantquota", "acme", "-o", "jsonpath={.spec.hard.pods}")
 	if !strings.HasSuffix(written(), "ReadOnly") {
 		t.Error("a commit resumes a suspended tenant")
 	}

@@ -226,24 +226,17 @@ func TestImpersonation(t *testing.T) {
 
 func grantImpersonation(t *testing.T, s *server, rights []rbacv1.PolicyRule) {
 	t.Helper()
-	admin := s.client(t, "admin").RbacV1()
+	admin := s.client(t, "admin")
 	meta := metav1.ObjectMeta{Name: "impersonator"}
-	_, err := admin.ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{ObjectMeta: meta, Rules: rights},
-		metav1.CreateOptions{})
-	bind := func(name, role string, subject rbacv1.Subject) {
-		_, bindErr := admin.ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
-			ObjectMeta: metav1.ObjectMeta{Name: name},
-			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
-			Subjects:   []rbacv1.Subject{subject},
-		}, metav1.CreateOptions{})
-		err = errors.Join(err, bindErr)
-	}
-	bind("impersonator", "impersonator", rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: "Group", Name: "tenant:acme"})
-	bind("bob", "cluster-admin", rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: "User", Name: "bob"})
-	bind("robot", "cluster-admin", rbacv1.Subject{Kind: "ServiceAccount", Name: "default", Namespace: "acme--web"})
-	if err != nil {
+	if _, err := admin.RbacV1().ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{ObjectMeta: meta, Rules: rights},
+		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
+	group := rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: "Group", Name: "tenant:acme"}
+	bind(t, admin, "impersonator", "impersonator", group)
+	bind(t, admin, "bob", "cluster-admin", rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: "User", Name: "bob"})
+	bind(t, admin, "robot", "cluster-admin",
+		rbacv1.Subject{Kind: "ServiceAccount", Name: "default", Namespace: "acme--web"})
 }
 
 // sendAsAcme sends a request of acme's admin with additional headers.

@@ -112,14 +112,14 @@ func TestKeystonePage(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := startServer(t, nil)
-	env := commandsIn(t, s, root, dir)
+	sh := commandsIn(t, s, root, dir)
 	config := filepath.Join(dir, "tenancy.yaml")
 	writeFile(t, config, readFile(t, config)+source)
 	steps := keystoneSteps(t, k, domain, func() error {
 		s.write(t, "tenancy.yaml", s.read(t, "tenancy.yaml")+source)
 		return nil
 	})
-	checkSessions(t, filepath.Join(root, "docs/tasks/keystone.md"), dir, env, func() {
+	checkSessions(t, filepath.Join(root, "docs/tasks/keystone.md"), sh, func() {
 		if len(steps) == 0 {
 			t.Fatal("the page has more sessions than steps")
 		}

@@ -62,14 +62,8 @@ func testProvision(t *testing.T, tenancy string, args ...string) {
 	awaitBindings("acme--web", "kubetenant:admins", "kubetenant:binding:view")
 	awaitBindings("acme--db", "kubetenant:admins", "kubetenant:binding:view")
 	s.awaitKubectl(t, "acme", "create", "configmap", "its-own", "-n", "acme--web")
-	waittest.Until(t, func() error {
-		out, err := s.kubectl(t, "admin", "get", "tenant", "acme", "-o",
-			`jsonpath={.status.namespaces} {.status.conditions[?(@.type=="Prepared")].status}`)
-		if err != nil || out != `{"failed":0,"prepared":2,"total":2} True` {
-			return fmt.Errorf("the status: %s", out)
-		}
-		return nil
-	})
+	s.awaitOutput(t, `{"failed":0,"prepared":2,"total":2} True`, "admin", "get", "tenant", "acme", "-o",
+		`jsonpath={.status.namespaces} {.status.conditions[?(@.type=="Prepared")].status}`)
 	if len(args) == 0 {
 		t.Run("an admin creates namespaces", func(t *testing.T) { adminCreatesNamespaces(t, s) })
 	} else { // the compiled-in controller has no user of its own
@@ -173,13 +167,8 @@ func quotaIsCreated(t *testing.T, s *server) {
 	s.apply(t,
 		`{ apiVersion: kubetenant.dev/v1alpha1, kind: Tenant, metadata: { name: umbrella }, `+
 			`spec: { id: umbrella, quota: { count/secrets: 2 } } }`)
-	waittest.Until(t, func() error {
-		out, err := s.kubectl(t, "admin", "get", "tenantquota", "umbrella", "-o", `jsonpath={.spec.hard} {.status.used}`)
-		if err != nil || out != `{"count/secrets":"2"} {"count/secrets":"0"}` {
-			return fmt.Errorf("the TenantQuota umbrella: %s", out)
-		}
-		return nil
-	})
+	s.awaitOutput(t, `{"count/secrets":"2"} {"count/secrets":"0"}`, "admin", "get", "tenantquota", "umbrella", "-o",
+		`jsonpath={.spec.hard} {.status.used}`)
 	for i, want := range []bool{true, true, false} {
 		out, err := s.kubectl(t, "admin", "create", "secret", "generic", fmt.Sprint("s", i), "-n", "umbrella--web",
 			"--as=ops", "--as-group=system:masters")
@@ -208,17 +197,10 @@ func namespacesAreLimited(t *testing.T, s *server) {
 	s.apply(t, fmt.Sprintf(`{ apiVersion: kubetenant.dev/v1alpha1, kind: Tenant, metadata: { name: bounded }, `+
 		`spec: { id: bounded, namespaces: { max: %d } } }`,
 		most))
-	waittest.Until(t, func() error {
-		out, err := s.kubectl(t, "admin", "get", "tenantquota", "bounded", "-o", `jsonpath={.spec.hard} {.status.used}`)
-		if err != nil || out != `{"count/namespaces":"20"} {"count/namespaces":"0"}` {
-			return fmt.Errorf("the TenantQuota bounded: %s", out)
-		}
-		return nil
-	})
-	as := s.config(t, "admin")
+	s.awaitOutput(t, `{"count/namespaces":"20"} {"count/namespaces":"0"}`, "admin", "get", "tenantquota", "bounded", "-o",
+		`jsonpath={.spec.hard} {.status.used}`)
 	// The server calls the webhooks for requests of this user.
-	as.Impersonate = rest.ImpersonationConfig{UserName: "ops", Groups: []string{"system:masters"}}
-	admin := client(t, as)
+	admin := s.clientAs(t, "ops", "system:masters")
 	another := func(i int) error {
 		ns := &corev1.Namespace{
 			ObjectMeta: metav1.ObjectMeta{
@@ -256,14 +238,8 @@ func namespacesAreLimited(t *testing.T, s *server) {
 	s.apply(t,
 		`{ apiVersion: kubetenant.dev/v1alpha1, kind: Tenant, metadata: { name: bounded }, `+
 			`spec: { id: bounded, namespaces: { max: 3 } } }`)
-	waittest.Until(t, func() error {
-		out, err := s.kubectl(t, "admin", "get", "tenant", "bounded", "-o",
-			`jsonpath={.status.conditions[?(@.type=="Ready")].reason}`)
-		if err != nil || out != "TooManyNamespaces" {
-			return fmt.Errorf("Ready: %s", out)
-		}
-		return nil
-	})
+	s.awaitOutput(t, "TooManyNamespaces", "admin", "get", "tenant", "bounded", "-o",
+		`jsonpath={.status.conditions[?(@.type=="Ready")].reason}`)
 	for spec, what := range map[string]string{
 		`id: bounded, namespaces: { max: 1 }, quota: { count/namespaces: 2 }`: "spec.quota",
 		`id: bounded, namespaces: { max: -1 }`:                                "spec.namespaces.max",
@@ -324,13 +300,8 @@ func namespaceLabels(t *testing.T, s *server) {
 	applyTenant(`{ labels: { other: x } }`)
 	waittest.Until(t, func() error { return labels("wayne--old", "  by-somebody") })
 	applyTenant(`{}`)
-	waittest.Until(t, func() error {
-		if out, err := s.kubectl(t, "admin", "get", "ns", "wayne--old", "-o",
-			"jsonpath={.metadata.labels.other}"); err != nil || out != "" {
-			return fmt.Errorf("a label that the Tenant no longer specifies remains: %s", out)
-		}
-		return nil
-	})
+	s.awaitOutput(t, "", "admin", "get", "ns", "wayne--old", "-o",
+		"jsonpath={.metadata.labels.other}")
 	labelsAreRestored(t, s, applyTenant)
 }
 
@@ -339,15 +310,9 @@ func namespaceLabels(t *testing.T, s *server) {
 func labelsAreRestored(t *testing.T, s *server, applyTenant func(string)) {
 	awaitLabels := func(want string) {
 		t.Helper()
-		waittest.Until(t, func() error {
-			out, err := s.kubectl(t, "admin", "get", "ns", "wayne--old", "-o",
-				`jsonpath={.metadata.labels.resource\.kubernetes\.io/admin-access} `+
-					`{.metadata.labels.pod-security\.kubernetes\.io/enforce} {.metadata.labels.kept}`)
-			if err != nil || out != want {
-				return fmt.Errorf("the labels are %q, want %q", out, want)
-			}
-			return nil
-		})
+		s.awaitOutput(t, want, "admin", "get", "ns", "wayne--old", "-o",
+			`jsonpath={.metadata.labels.resource\.kubernetes\.io/admin-access} `+
+				`{.metadata.labels.pod-security\.kubernetes\.io/enforce} {.metadata.labels.kept}`)
 	}
 	for _, attack := range [][]string{
 		{"patch", "ns", "wayne--old", "--type=merge", "-p", `{"metadata":{"managedFields":[{}]}}`},
@@ -375,14 +340,8 @@ func appliedAgain(t *testing.T, s *server) {
 	var versions []string
 	for range 3 {
 		s.mustKubectl(t, "admin", "apply", "--server-side", "--field-manager=gitops", "-f", manifest)
-		waittest.Until(t, func() error {
-			out, err := s.kubectl(t, "admin", "get", "tenant", "hooli", "-o",
-				`jsonpath={.status.observedGeneration} {.status.quota} {.metadata.finalizers} {.status.conditions[0].status}`)
-			if err != nil || out != `1 hooli ["kubetenant.dev/tenant"] True` {
-				return fmt.Errorf("the status of hooli: %s", out)
-			}
-			return nil
-		})
+		s.awaitOutput(t, `1 hooli ["kubetenant.dev/tenant"] True`, "admin", "get", "tenant", "hooli", "-o",
+			`jsonpath={.status.observedGeneration} {.status.quota} {.metadata.finalizers} {.status.conditions[0].status}`)
 		out := s.mustKubectl(t, "admin", "get", "tenant", "hooli", "-o", "jsonpath={.metadata.resourceVersion}")
 		versions = append(versions, out)
 	}
@@ -494,9 +453,7 @@ func writersBindOnlyTheirRoles(t *testing.T, s *server) {
 }
 
 func writerBindsOnlyItsRoles(t *testing.T, s *server, writer rest.ImpersonationConfig) {
-	as := s.config(t, "admin")
-	as.Impersonate = writer
-	client := dynamicClient(t, as)
+	client := dynamicClient(t, s.impersonate(t, writer))
 	write := func(spec string) error {
 		u := &unstructured.Unstructured{}
 		if err := yaml.Unmarshal([]byte(`{ apiVersion: kubetenant.dev/v1alpha1, kind: Tenant, metadata: { name: initech }, `+

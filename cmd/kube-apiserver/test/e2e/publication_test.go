@@ -77,14 +77,8 @@ func objectsArePublished(t *testing.T, s *server) {
 	}
 	copied := func(kind, name, path, want string) {
 		t.Helper()
-		waittest.Until(t, func() error {
-			out, err := s.kubectl(t, "admin", "get", kind, name, "-n", "stark--old", "--ignore-not-found",
-				"-o", "jsonpath="+path)
-			if err != nil || out != want {
-				return fmt.Errorf("%s %s has %q, want %q", kind, name, out, want)
-			}
-			return nil
-		})
+		s.awaitOutput(t, want, "admin", "get", kind, name, "-n", "stark--old", "--ignore-not-found",
+			"-o", "jsonpath="+path)
 	}
 	s.apply(t, `{ apiVersion: v1, kind: Namespace, metadata: { name: platform } }`)
 	sources, all := published, ""

@@ -4,7 +4,6 @@
 package e2e
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -213,19 +212,9 @@ type openedWatch struct{ ended chan struct{} }
 
 func openWatch(t *testing.T, c *rest.Config, path string) *openedWatch {
 	t.Helper()
-	httpClient, err := rest.HTTPClientFor(c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	t.Cleanup(cancel)
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.Host+path, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	answer, err := httpClient.Do(req)
-	if err != nil || answer.StatusCode != http.StatusOK {
-		t.Fatal(answer, err)
+	answer := get(t.Context(), t, c, path)
+	if answer.StatusCode != http.StatusOK {
+		t.Fatal(answer.Status)
 	}
 	w := &openedWatch{make(chan struct{})}
 	go func() {

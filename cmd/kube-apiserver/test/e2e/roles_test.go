@@ -52,14 +52,8 @@ func rolesAreDefined(t *testing.T, s *server) {
 		return nil
 	})
 	for _, namespace := range namespaces {
-		waittest.Until(t, func() error {
-			out, err := s.kubectl(t, "admin", "get", "role", "writers", "-n", namespace, "-o",
-				"jsonpath={.rules[0].resources[0]}")
-			if err != nil || out != "limitranges" {
-				return fmt.Errorf("the Role is %s", out)
-			}
-			return nil
-		})
+		s.awaitOutput(t, "limitranges", "admin", "get", "role", "writers", "-n", namespace, "-o",
+			"jsonpath={.rules[0].resources[0]}")
 	}
 	if out, err := s.kubectl(t, "acme", "create", "rolebinding", "writers", "--role=writers", "--group=interns", "-n",
 		last); err != nil {

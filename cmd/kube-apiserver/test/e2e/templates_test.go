@@ -197,13 +197,7 @@ func templatesStayInAnEndingNamespace(t *testing.T, s *server) {
 		}
 	}
 	run("patch", "pod", "x", "-n", "stark--new", "--type=merge", "-p", `{"metadata":{"finalizers":null}}`)
-	waittest.Until(t, func() error {
-		out, err := s.kubectl(t, "admin", "get", "ns", "stark--new", "--ignore-not-found", "-o", "jsonpath={.status}")
-		if err != nil || out != "" {
-			return errors.New("the namespace remains: " + out)
-		}
-		return nil
-	})
+	s.awaitOutput(t, "", "admin", "get", "ns", "stark--new", "--ignore-not-found", "-o", "jsonpath={.status}")
 }
 
 // templatesAreProtected checks that neither the cluster's admin nor a user of the system tenant can

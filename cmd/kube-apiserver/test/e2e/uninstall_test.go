@@ -7,9 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -136,7 +134,7 @@ func TestUninstall(t *testing.T) {
 		checkDenied(t, upstream, callersOfTenants(), "") // no tenant's admin has cluster-wide rights
 	})
 	s.apply(t, uninstallBindings, "--server", upstream.Host)
-	p := newPage(t, s)
+	p := &uninstallPage{newShell(t, t.TempDir(), s.Kubeconfig("admin")), s}
 	t.Run("refusals", func(t *testing.T) { uninstallRefuses(t, p) })
 	t.Run("dry run", func(t *testing.T) { uninstallDryRun(t, p) })
 	removeSources(t, s)
@@ -234,20 +232,11 @@ func checkDenied(t *testing.T, server *rest.Config, callers []rest.Impersonation
 
 // uninstallPage runs the commands of docs/tasks/uninstall.md in a directory.
 type uninstallPage struct {
-	dir string
-	env []string
-	s   *server
+	*shell
+	s *server
 }
 
-func newPage(t *testing.T, s *server) *uninstallPage {
-	t.Helper()
-	dir := t.TempDir()
-	return &uninstallPage{dir: dir, s: s, env: append(os.Environ(), "PATH="+filepath.Dir(binary(t,
-		"kubectl-tenant"))+string(os.PathListSeparator)+os.Getenv("PATH"),
-		"HOME="+dir, "KUBECONFIG="+s.Kubeconfig("admin"), "KUBECTL_KUBERC=false")}
-}
-
-var shell = regexp.MustCompile("(?s)```sh\n(.*?)```")
+var shellBlock = regexp.MustCompile("(?s)```sh\n(.*?)```")
 
 // commands returns the commands of the page, separated into those before and after step 5, which
 // changes the servers.
@@ -256,7 +245,7 @@ func (p *uninstallPage) commands(t *testing.T) (before, after []string) {
 	text := readFile(t, "../../../../docs/tasks/uninstall.md")
 	first, second, found := strings.Cut(text, "## Step 5: change the servers")
 	blocks := func(text string) (all []string) {
-		for _, block := range shell.FindAllStringSubmatch(text, -1) {
+		for _, block := range shellBlock.FindAllStringSubmatch(text, -1) {
 			all = append(all, strings.Split(strings.TrimSpace(block[1]), "\n")...)
 		}
 		return all
@@ -276,10 +265,7 @@ func (p *uninstallPage) try(t *testing.T, command string) (string, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "sh", "-c", command) // #nosec G204 -- a command of our own page
-	cmd.Dir, cmd.Env = p.dir, p.env
-	out, err := cmd.CombinedOutput()
-	return string(out), err
+	return p.shell.try(ctx, command)
 }
 
 func (p *uninstallPage) run(t *testing.T, command string) {

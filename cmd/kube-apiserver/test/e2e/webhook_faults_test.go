@@ -116,7 +116,7 @@ func idleConnections(t *testing.T, f *faults) {
 func hugeBody(t *testing.T, f *faults) {
 	const size = 1 << 30
 	address, process := f.replica(t, 1)
-	before := residentKiB(t, process.Pid)
+	before := memoryKiB(t, process.Pid, "VmRSS")
 	c := f.serviceClient(t)
 	for _, path := range []string{"/authenticate", "/authorize", "/admit/mutate", "/admit/validate"} {
 		body := &zeros{}
@@ -136,7 +136,7 @@ func hugeBody(t *testing.T, f *faults) {
 			t.Errorf("%s: the service read %d bytes", path, sent)
 		}
 	}
-	if grown := residentKiB(t, process.Pid) - before; grown > 128<<10 {
+	if grown := memoryKiB(t, process.Pid, "VmRSS") - before; grown > 128<<10 {
 		t.Errorf("the memory grew by %d KiB", grown)
 	}
 }
@@ -320,18 +320,9 @@ func bothReplicasKilled(t *testing.T, f *faults) {
 // cannot reach an authorization webhook (failurePolicy Deny).
 func refused(err error) bool { return apierrors.IsForbidden(err) || apierrors.IsInternalError(err) }
 
-// impersonate returns a client of the admin that impersonates the given identity. Its requests
-// get the same decisions as requests from the impersonated identity itself.
-func (f *faults) impersonate(t *testing.T, name string, groups ...string) *kubernetes.Clientset {
-	t.Helper()
-	c := f.config(t, "admin")
-	c.Impersonate = rest.ImpersonationConfig{UserName: name, Groups: groups}
-	return client(t, c)
-}
-
 func (f *faults) controlPlaneWorks(t *testing.T) {
 	ctx := t.Context()
-	node := f.impersonate(t, "system:node:n1", "system:nodes", "system:authenticated")
+	node := f.clientAs(t, "system:node:n1", "system:nodes", "system:authenticated")
 	if _, err := node.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}},
 		metav1.CreateOptions{}); err != nil {
 		t.Errorf("a kubelet registers: %v", err)
@@ -349,13 +340,13 @@ func (f *faults) controlPlaneWorks(t *testing.T) {
 		t.Errorf("a kubelet's lease: %v", err)
 	}
 	for _, name := range []string{"system:kube-controller-manager", "system:kube-scheduler"} {
-		c := f.impersonate(t, name, "system:authenticated")
+		c := f.clientAs(t, name, "system:authenticated")
 		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: strings.TrimPrefix(name, "system:")}}
 		if _, err := c.CoordinationV1().Leases("kube-system").Create(ctx, lease, metav1.CreateOptions{}); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	account := f.impersonate(t, "system:serviceaccount:kube-system:namespace-controller",
+	account := f.clientAs(t, "system:serviceaccount:kube-system:namespace-controller",
 		"system:serviceaccounts", "system:authenticated")
 	if _, err := account.CoreV1().ConfigMaps("kube-system").Create(ctx,
 		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "c"}}, metav1.CreateOptions{}); err != nil {
@@ -383,7 +374,7 @@ func (f *faults) policiesApply(t *testing.T) {
 		hooks.ValidatingWebhookConfigurations().Delete(ctx, "kubetenant", metav1.DeleteOptions{})); err != nil {
 		t.Fatal(err)
 	}
-	manager := f.impersonate(t, "system:kube-controller-manager", "system:authenticated")
+	manager := f.clientAs(t, "system:kube-controller-manager", "system:authenticated")
 	labelled := func(namespace, label string) string {
 		return fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"l","namespace":%q,`+
 			`"labels":{"kubetenant.dev/tenant":%q}}}`,
@@ -428,13 +419,13 @@ func (f *faults) policiesApply(t *testing.T) {
 			"may only be set in a tenant's namespaces",
 		},
 		"Node by a user": {
-			f.impersonate(t, "alice", "system:authenticated"),
+			f.clientAs(t, "alice", "system:authenticated"),
 			"/api/v1/nodes",
 			`{"apiVersion":"v1","kind":"Node","metadata":{"name":"n2"}}`,
 			"",
 		},
 		"Node by a tenant's service account": {
-			f.impersonate(t, "system:serviceaccount:acme--web:default", "system:serviceaccounts", "system:authenticated"),
+			f.clientAs(t, "system:serviceaccount:acme--web:default", "system:serviceaccounts", "system:authenticated"),
 			"/api/v1/nodes",
 			`{"apiVersion":"v1","kind":"Node","metadata":{"name":"n3"}}`,
 			"",

@@ -147,18 +147,6 @@ func process(t *testing.T, s *server, name string) *os.Process {
 	return p
 }
 
-// residentKiB returns the resident memory of a process in KiB.
-func residentKiB(t *testing.T, pid int) int {
-	t.Helper()
-	data := readFile(t, fmt.Sprintf("/proc/%d/status", pid))
-	_, rest, _ := strings.Cut(data, "VmRSS:")
-	n, err := strconv.Atoi(strings.Fields(rest)[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	return n
-}
-
 // zeros is a request body that consists of spaces.
 type zeros struct{ left atomic.Int64 }
 

@@ -119,7 +119,7 @@ func TestWebhookMemory(t *testing.T) {
 				}
 				cancel()
 			}
-			peak := highWaterKiB(t, r.process.Process.Pid)
+			peak := memoryKiB(t, r.process.Process.Pid, "VmHWM")
 			t.Logf("%s: 50 of %.1f MB at once, %d answered, %d refused; at most %d MiB resident (cgroup limit: %t); "+
 				"another tenant served %d times, denied %d times",
 				name, float64(len(body))/1e6, answered.Load(), refused.Load(), peak>>10, held, served, denied)
@@ -131,21 +131,6 @@ func TestWebhookMemory(t *testing.T) {
 			}
 		})
 	}
-}
-
-// highWaterKiB returns the peak resident memory of a process in KiB.
-func highWaterKiB(t *testing.T, pid int) int {
-	t.Helper()
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		t.Fatalf("the process has ended: %v", err)
-	}
-	_, rest, _ := strings.Cut(string(data), "VmHWM:")
-	n, err := strconv.Atoi(strings.Fields(rest)[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	return n
 }
 
 // holdMemory puts the process of the replica into a cgroup with memoryLimit, and reports whether
@@ -188,12 +173,11 @@ spec: {from: {tenant: evil, groups: ["tenant:evil"]}, to: [{apiGroups: [""], res
 ---
 {apiVersion: kubetenant.dev/v1alpha1, kind: TenantQuota, metadata: {name: globex},
   spec: {tenant: globex, hard: {count/configmaps: "100000"}}}`)
-	evil := s.config(t, "admin")
-	evil.Impersonate = rest.ImpersonationConfig{
+	evil := s.impersonate(t, rest.ImpersonationConfig{
 		UserName: "eve",
 		Groups:   []string{"tenant:evil", "system:authenticated"},
 		Extra:    map[string][]string{"kubetenant.dev/tenant": {"evil"}},
-	}
+	})
 	globex := s.client(t, "globex")
 	use := func(ctx context.Context, c kubernetes.Interface) error {
 		_, err := c.CoreV1().ConfigMaps("acme--web").List(ctx, metav1.ListOptions{})

@@ -34,14 +34,8 @@ func TestWebhookServiceNamespace(t *testing.T) {
 	robot := client(t,
 		withToken(s.config(t, "admin"), request(t, admin, "acme--web", authenticationv1.TokenRequestSpec{})))
 	for _, role := range []string{"edit", "admin", "cluster-admin"} {
-		binding := &rbacv1.ClusterRoleBinding{
-			ObjectMeta: metav1.ObjectMeta{Name: "robot-" + role},
-			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
-			Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: "acme--web", Name: "robot"}},
-		}
-		if _, err := admin.RbacV1().ClusterRoleBindings().Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		bind(t, admin, "robot-"+role, role,
+			rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: "acme--web", Name: "robot"})
 		waittest.Until(t, func() error { // until the binding takes effect
 			_, err := robot.CoreV1().Pods(serviceNamespace).List(t.Context(), metav1.ListOptions{})
 			return err
