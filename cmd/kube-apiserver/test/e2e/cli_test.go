@@ -4,15 +4,10 @@
 package e2e
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/pem"
 	"fmt"
-	"math/big"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -23,7 +18,6 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
-	"k8s.io/client-go/util/keyutil"
 )
 
 // TestCommandLine runs each command of kubectl tenant that needs a cluster, against a real server.
@@ -97,25 +91,19 @@ func expired(t *testing.T, s *server) (certificate, key []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	late, err := sign(&x509.Certificate{
+		Subject:     pkix.Name{CommonName: "late", Organization: []string{"tenant:acme"}},
+		NotBefore:   time.Now().Add(-2 * time.Hour),
+		NotAfter:    time.Now().Add(-time.Hour),
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}, &ca)
+	if err == nil {
+		certificate, key, err = encode(late)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1),
-		Subject:      pkix.Name{CommonName: "late", Organization: []string{"tenant:acme"}},
-		NotBefore:    time.Now().Add(-2 * time.Hour),
-		NotAfter:     time.Now().Add(-time.Hour),
-		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, ca.Leaf, private.Public(), ca.PrivateKey)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if key, err = keyutil.MarshalPrivateKeyToPEM(private); err != nil {
-		t.Fatal(err)
-	}
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), key
+	return certificate, key
 }
 
 // TestReplayOfAServer checks that "kubectl tenant replay" of a server's audit log makes the same

@@ -22,7 +22,6 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/authentication/user"
-	"sigs.k8s.io/yaml"
 
 	"github.com/kubetenant/kubetenant/authz"
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
@@ -143,20 +142,10 @@ func recordOf(u *scenario.UserCredential) []string {
 // flags returns the flags of kubetenant-local with a gateway that reads the given configuration
 // file.
 func (*gatewayMode) flags(config, dir string, d scenario.Delegate) ([]string, error) {
-	args := []string{
-		withoutWorkloads, "--unsafe-no-fsync", "--tenancy-config", config, "--gateway", "--behind",
-		strings.Join(authorizersBehind(d), ","), "--",
-	}
-	args = append(args, groupsOfPods()...)
-	if d != scenario.DelegateNoOpinion {
-		return args, nil
-	}
-	policy := filepath.Join(dir, "abac.jsonl")
 	const ownReviews = `{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy",` +
 		`"spec":{"group":"system:authenticated","apiGroup":"authorization.k8s.io","resource":"selfsubjectaccessreviews"}}` +
 		"\n"
-	return append(args, "--authorization-policy-file="+policy),
-		os.WriteFile(policy, []byte(servicePolicy+selfReviewPolicy+ownReviews), 0o600)
+	return flagsOf("--gateway", config, dir, d, servicePolicy+selfReviewPolicy+ownReviews)
 }
 
 // tokenOf returns the token of the user that a case specifies directly.
@@ -181,40 +170,25 @@ func prepareGateway(w *scenario.Fixture, dir string) error {
 	if err := os.WriteFile(filepath.Join(w.Dir, "verbatim.csv"), records.Bytes(), 0o600); err != nil {
 		return err
 	}
-	data, err := os.ReadFile(w.ConfigFile)
-	if err != nil {
-		return err
-	}
-	var settings map[string]any
-	if err := yaml.Unmarshal(data, &settings); err != nil {
-		return err
-	}
-	authentication, _ := settings["authentication"].(map[string]any)
-	if authentication == nil {
-		authentication = map[string]any{}
-	}
-	sources, _ := authentication["sources"].([]any)
-	authentication["sources"] = append(sources, map[string]any{
-		"name":      "verbatim",
-		"tenants":   []any{"*", "system"},
-		"tokenFile": map[string]any{"path": "verbatim.csv", "defaultTenant": ""},
-	})
-	settings["authentication"] = authentication
 	kubeconfig := func(name string) map[string]any {
 		return map[string]any{"kubeConfigFile": filepath.Join(dir, "kubetenant-gateway-"+name+".kubeconfig")}
 	}
-	settings["gateway"] = map[string]any{"clusters": []any{map[string]any{
-		"name":         "local",
-		"root":         true,
-		"tenants":      []any{"*", "system"},
-		"admission":    "Unchecked",
-		"reader":       kubeconfig("reader"),
-		"impersonator": kubeconfig("impersonator"),
-	}}}
-	if data, err = yaml.Marshal(settings); err != nil {
-		return err
-	}
-	return os.WriteFile(w.ConfigFile, data, 0o600)
+	return editSection(w.ConfigFile, "authentication", func(settings, authentication map[string]any) {
+		sources, _ := authentication["sources"].([]any)
+		authentication["sources"] = append(sources, map[string]any{
+			"name":      "verbatim",
+			"tenants":   []any{"*", "system"},
+			"tokenFile": map[string]any{"path": "verbatim.csv", "defaultTenant": ""},
+		})
+		settings["gateway"] = map[string]any{"clusters": []any{map[string]any{
+			"name":         "local",
+			"root":         true,
+			"tenants":      []any{"*", "system"},
+			"admission":    "Unchecked",
+			"reader":       kubeconfig("reader"),
+			"impersonator": kubeconfig("impersonator"),
+		}}}
+	})
 }
 
 // Open implements [scenario.Mode].
@@ -335,18 +309,7 @@ func (s *gatewaySession) Authorize(
 ) (scenario.Decision, error) {
 	review := authorizationv1.SelfSubjectAccessReview{}
 	review.APIVersion, review.Kind = "authorization.k8s.io/v1", "SelfSubjectAccessReview"
-	if r.Path != "" {
-		review.Spec.NonResourceAttributes = &authorizationv1.NonResourceAttributes{Path: r.Path, Verb: r.Verb}
-	} else {
-		review.Spec.ResourceAttributes = &authorizationv1.ResourceAttributes{
-			Namespace:   r.Namespace,
-			Verb:        r.Verb,
-			Group:       r.APIGroup,
-			Resource:    r.Resource,
-			Subresource: r.Subresource,
-			Name:        r.Name,
-		}
-	}
+	review.Spec.NonResourceAttributes, review.Spec.ResourceAttributes = attributesOf(r)
 	body, err := json.Marshal(review)
 	if err != nil {
 		return scenario.Decision{}, err

@@ -490,7 +490,10 @@ func (s *session) resolve(ctx context.Context, c *scenario.Credential) (scenario
 	if err := json.Unmarshal(a.body, &review); err != nil {
 		return scenario.Authentication{}, "", err
 	}
-	u := review.Status.UserInfo
+	return scenario.Authentication{User: userOf(review.Status.UserInfo)}, "", nil
+}
+
+func userOf(u authenticationv1.UserInfo) *scenario.User {
 	out := &scenario.User{
 		Name:   u.Username,
 		UID:    u.UID,
@@ -500,7 +503,7 @@ func (s *session) resolve(ctx context.Context, c *scenario.Credential) (scenario
 	for k, v := range u.Extra {
 		out.Extra[k] = v
 	}
-	return scenario.Authentication{User: out}, "", nil
+	return out
 }
 
 // Authorize implements [scenario.Session] with a SubjectAccessReview of the authenticated user.
@@ -527,17 +530,8 @@ func (s *session) Authorize(
 	for k, v := range u.Extra {
 		review.Spec.Extra[k] = v
 	}
-	if r.Path != "" {
-		review.Spec.NonResourceAttributes = &authorizationv1.NonResourceAttributes{Path: r.Path, Verb: r.Verb}
-	} else {
-		review.Spec.ResourceAttributes = &authorizationv1.ResourceAttributes{
-			Namespace:   r.Namespace,
-			Verb:        r.Verb,
-			Group:       r.APIGroup,
-			Resource:    r.Resource,
-			Subresource: r.Subresource,
-			Name:        r.Name,
-		}
+	review.Spec.NonResourceAttributes, review.Spec.ResourceAttributes = attributesOf(r)
+	if r.Path == "" {
 		if r.LabelSelector != "" {
 			review.Spec.ResourceAttributes.LabelSelector = &authorizationv1.LabelSelectorAttributes{RawSelector: r.LabelSelector}
 		}
@@ -564,6 +558,21 @@ func (s *session) Authorize(
 }
 
 // decisionOf returns the decision of a review.
+// attributesOf returns the attributes of a review of a request, without selectors.
+func attributesOf(r *scenario.Request) (*authorizationv1.NonResourceAttributes, *authorizationv1.ResourceAttributes) {
+	if r.Path != "" {
+		return &authorizationv1.NonResourceAttributes{Path: r.Path, Verb: r.Verb}, nil
+	}
+	return nil, &authorizationv1.ResourceAttributes{
+		Namespace:   r.Namespace,
+		Verb:        r.Verb,
+		Group:       r.APIGroup,
+		Resource:    r.Resource,
+		Subresource: r.Subresource,
+		Name:        r.Name,
+	}
+}
+
 func decisionOf(s *authorizationv1.SubjectAccessReviewStatus) scenario.Decision {
 	out := scenario.Decision{Decision: "no-opinion", Reason: s.Reason}
 	switch {

@@ -7,6 +7,7 @@ import (
 	"crypto/rand"
 	"crypto/rsa"
 	"crypto/sha256"
+	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/base64"
@@ -14,7 +15,6 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"math/big"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -27,7 +27,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	certutil "k8s.io/client-go/util/cert"
-	"k8s.io/client-go/util/keyutil"
 
 	"github.com/kubetenant/kubetenant/authn/authntest"
 	"github.com/kubetenant/kubetenant/tenant"
@@ -314,24 +313,20 @@ func clientAuthorityIsAdded(t *testing.T, s *server, token string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1),
-		Subject:      pkix.Name{CommonName: "new-admin", Organization: []string{"system:masters"}},
-		NotBefore:    ca.NotBefore,
-		NotAfter:     time.Now().Add(time.Hour),
-		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
-	}
-	certificate, err := x509.CreateCertificate(rand.Reader, template, ca, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	private, err := keyutil.MarshalPrivateKeyToPEM(key)
+	pair, err := sign(&x509.Certificate{
+		Subject:     pkix.Name{CommonName: "new-admin", Organization: []string{"system:masters"}},
+		NotBefore:   ca.NotBefore,
+		NotAfter:    time.Now().Add(time.Hour),
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}, &tls.Certificate{Leaf: ca, PrivateKey: key})
 	if err != nil {
 		t.Fatal(err)
 	}
 	before := readFile(t, filepath.Join(s.Dir, "pki", "ca.crt"))
 	c := rest.AnonymousClientConfig(s.config(t, "admin"))
-	c.CertData, c.KeyData = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate}), private
+	if c.CertData, c.KeyData, err = encode(pair); err != nil {
+		t.Fatal(err)
+	}
 	comesIn := func() error {
 		_, err := client(t, c).CoreV1().Namespaces().Get(t.Context(), "default", metav1.GetOptions{})
 		return err

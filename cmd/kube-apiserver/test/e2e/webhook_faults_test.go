@@ -6,17 +6,12 @@ package e2e
 import (
 	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
-	"math/big"
 	"net"
 	"net/http"
 	"os"
@@ -34,7 +29,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/util/keyutil"
 
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
@@ -207,31 +201,21 @@ func rotatedUnderLoad(t *testing.T, f *faults) {
 
 // replaceCertificate replaces the serving certificate of the service in dir.
 func replaceCertificate(dir string, ca *tls.Certificate) error {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	pair, err := sign(&x509.Certificate{
+		NotBefore:   time.Now().Add(-time.Minute),
+		NotAfter:    time.Now().Add(time.Hour),
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+	}, ca)
 	if err != nil {
 		return err
 	}
-	serial, err := rand.Int(rand.Reader, big.NewInt(1<<62))
-	if err != nil {
-		return err
-	}
-	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
-		SerialNumber: serial,
-		NotBefore:    time.Now().Add(-time.Minute),
-		NotAfter:     time.Now().Add(time.Hour),
-		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-		IPAddresses:  []net.IP{net.IPv4(127, 0, 0, 1)},
-	}, ca.Leaf, key.Public(), ca.PrivateKey)
-	if err != nil {
-		return err
-	}
-	private, err := keyutil.MarshalPrivateKeyToPEM(key)
+	certificate, key, err := encode(pair)
 	if err != nil {
 		return err
 	}
 	path := filepath.Join(dir, "pki", "webhook")
-	return errors.Join(os.WriteFile(path+".key", private, 0o600),
-		os.WriteFile(path+".crt", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600))
+	return errors.Join(os.WriteFile(path+".key", key, 0o600), os.WriteFile(path+".crt", certificate, 0o600))
 }
 
 // garbageConfiguration checks that the service rejects an invalid configuration and logs this, and

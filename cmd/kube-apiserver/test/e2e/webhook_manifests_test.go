@@ -7,7 +7,6 @@ import (
 	"bytes"
 	"encoding/base64"
 	"encoding/json"
-	"encoding/pem"
 	"fmt"
 	"os"
 	"os/exec"
@@ -330,8 +329,9 @@ func TestWebhookHelm(t *testing.T) {
 	}
 	// An upgrade does not remove a caBundle that was written after the installation.
 	admin := s.client(t, "admin")
+	authority, _, _ := servingCertificate(t, "ca", nil, time.Hour)
 	bundle := []byte(`[{"op":"add","path":"/webhooks/0/clientConfig/caBundle","value":"` +
-		base64.StdEncoding.EncodeToString(selfSignedPEM(t)) + `"}]`)
+		base64.StdEncoding.EncodeToString(authority) + `"}]`)
 	hooks := admin.AdmissionregistrationV1().MutatingWebhookConfigurations()
 	if _, err := hooks.Patch(t.Context(), "kubetenant", types.JSONPatchType, bundle, metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
@@ -350,11 +350,6 @@ func TestWebhookHelm(t *testing.T) {
 		t.Errorf("left:\n%s", left)
 	}
 	checkDefinitions(t, s) // Helm does not delete the CustomResourceDefinitions
-}
-
-func selfSignedPEM(t *testing.T) []byte {
-	t.Helper()
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: selfOrSigned(t, "ca", nil, time.Hour).Certificate[0]})
 }
 
 // TestWebhookChartValues checks that the chart's schema rejects invalid values, and that the error

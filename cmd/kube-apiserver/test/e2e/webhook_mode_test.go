@@ -144,16 +144,22 @@ func (s *webhookMode) Skip(sc *scenario.Scenario, c *scenario.Case) string {
 // flags returns the flags of kubetenant-local with a webhook service that reads the given
 // configuration file.
 func (*webhookMode) flags(config, dir string, d scenario.Delegate) ([]string, error) {
+	return flagsOf("--webhook", config, dir, d, servicePolicy)
+}
+
+// flagsOf returns the flags of kubetenant-local in a mode with an unmodified kube-apiserver. A
+// kube-apiserver without a delegate has the given ABAC policy.
+func flagsOf(mode, config, dir string, d scenario.Delegate, policy string) ([]string, error) {
 	args := []string{
-		withoutWorkloads, "--unsafe-no-fsync", "--tenancy-config", config, "--webhook", "--behind",
+		withoutWorkloads, "--unsafe-no-fsync", "--tenancy-config", config, mode, "--behind",
 		strings.Join(authorizersBehind(d), ","), "--",
 	}
 	args = append(args, groupsOfPods()...)
 	if d != scenario.DelegateNoOpinion {
 		return args, nil
 	}
-	policy := filepath.Join(dir, "abac.jsonl")
-	return append(args, "--authorization-policy-file="+policy), os.WriteFile(policy, []byte(servicePolicy), 0o600)
+	path := filepath.Join(dir, "abac.jsonl")
+	return append(args, "--authorization-policy-file="+path), os.WriteFile(path, []byte(policy), 0o600)
 }
 
 // prepareService changes the configuration so that the kube-apiserver behind the service supports
@@ -217,6 +223,14 @@ func (s *webhookMode) session(
 // withoutRBAC changes the configuration so that the service does not evaluate RBAC. The
 // authorizers of kube-apiserver do not include RBAC in these scenarios.
 func withoutRBAC(config string) error {
+	return editSection(config, "authorization", func(_, authorization map[string]any) {
+		authorization["rbac"] = map[string]any{"evaluator": configv1alpha1.EvaluatorUpstream}
+	})
+}
+
+// editSection changes a configuration file. It calls edit with all settings and with one section of
+// them.
+func editSection(config, name string, edit func(settings, section map[string]any)) error {
 	data, err := os.ReadFile(config)
 	if err != nil {
 		return err
@@ -225,12 +239,12 @@ func withoutRBAC(config string) error {
 	if err := yaml.Unmarshal(data, &settings); err != nil {
 		return err
 	}
-	authorization, _ := settings["authorization"].(map[string]any)
-	if authorization == nil {
-		authorization = map[string]any{}
+	section, _ := settings[name].(map[string]any)
+	if section == nil {
+		section = map[string]any{}
+		settings[name] = section
 	}
-	authorization["rbac"] = map[string]any{"evaluator": configv1alpha1.EvaluatorUpstream}
-	settings["authorization"] = authorization
+	edit(settings, section)
 	if data, err = yaml.Marshal(settings); err != nil {
 		return err
 	}
@@ -273,17 +287,7 @@ func (s *webhookSession) Authenticate(ctx context.Context, c *scenario.Credentia
 	if !review.Status.Authenticated {
 		return scenario.Authentication{Unclaimed: true, Opaque: true}, nil
 	}
-	u := review.Status.User
-	out := &scenario.User{
-		Name:   u.Username,
-		UID:    u.UID,
-		Groups: u.Groups,
-		Extra:  map[string][]string{},
-	}
-	for k, v := range u.Extra {
-		out.Extra[k] = v
-	}
-	return scenario.Authentication{User: out}, nil
+	return scenario.Authentication{User: userOf(review.Status.User)}, nil
 }
 
 // verbatim returns a credential that specifies the identity of c directly.

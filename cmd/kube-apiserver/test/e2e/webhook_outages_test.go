@@ -5,17 +5,10 @@ package e2e
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
-	"math/big"
 	"net"
 	"net/http"
 	"os"
@@ -32,7 +25,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
-	"k8s.io/client-go/util/keyutil"
 
 	"github.com/kubetenant/kubetenant/cmd/kube-apiserver/local"
 	"github.com/kubetenant/kubetenant/test/link"
@@ -85,13 +77,12 @@ func outages() []outage {
 			return r.otherCertificate(t, nil, -time.Minute)
 		}, false},
 		{"serving certificate of another authority", func(t *testing.T, r *replicaUnderTest) func() {
-			return r.otherCertificate(t, selfOrSigned(t, "another authority", nil, time.Hour), time.Hour)
+			_, _, other := servingCertificate(t, "another authority", nil, time.Hour)
+			return r.otherCertificate(t, other, time.Hour)
 		}, false},
 		{"client certificate refused", func(t *testing.T, r *replicaUnderTest) func() {
-			return r.replace(t, "clients.crt", pem.EncodeToMemory(&pem.Block{
-				Type:  "CERTIFICATE",
-				Bytes: selfOrSigned(t, "another authority", nil, time.Hour).Certificate[0],
-			}))
+			other, _, _ := servingCertificate(t, "another authority", nil, time.Hour)
+			return r.replace(t, "clients.crt", other)
 		}, false},
 		{"configuration garbage", func(t *testing.T, r *replicaUnderTest) func() {
 			return r.replace(t, "tenancy.yaml", []byte("\x00garbage"))
@@ -554,52 +545,11 @@ func (r *replicaUnderTest) otherCertificate(
 	lifetime time.Duration,
 ) (restore func()) {
 	t.Helper()
-	pair := selfOrSigned(t, "webhook", ca, lifetime)
-	key, err := keyutil.MarshalPrivateKeyToPEM(pair.PrivateKey)
-	if err != nil {
-		t.Fatal(err)
-	}
-	backs := []func(){
-		r.replace(t, "tls.key", key),
-		r.replace(t, "tls.crt", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: pair.Certificate[0]})),
-	}
+	certificate, key, _ := servingCertificate(t, "webhook", ca, lifetime)
+	backs := []func(){r.replace(t, "tls.key", key), r.replace(t, "tls.crt", certificate)}
 	return func() {
 		for _, b := range slices.Backward(backs) {
 			b()
 		}
 	}
-}
-
-// selfOrSigned creates a certificate for the address 127.0.0.1. If ca is nil, the certificate is
-// self-signed and is an authority.
-func selfOrSigned(t *testing.T, name string, ca *tls.Certificate, lifetime time.Duration) *tls.Certificate {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber:          big.NewInt(time.Now().UnixNano()),
-		Subject:               pkix.Name{CommonName: name},
-		IsCA:                  ca == nil,
-		BasicConstraintsValid: true,
-		NotBefore:             time.Now().Add(-2 * time.Hour),
-		NotAfter:              time.Now().Add(lifetime),
-		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
-		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-		IPAddresses:           []net.IP{net.IPv4(127, 0, 0, 1)},
-	}
-	parent, signer := template, any(key)
-	if ca != nil {
-		parent, signer = ca.Leaf, ca.PrivateKey
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), signer)
-	if err != nil {
-		t.Fatal(err)
-	}
-	leaf, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}
 }
