@@ -58,13 +58,8 @@ type serverPair struct {
 	runs             map[string]int       // number of runs of each step
 }
 
-func startPair(t *testing.T) *serverPair {
-	t.Helper()
-	return startPairWith(t, "compiled in")
-}
-
-// startPairWith starts upstream's server, and a server with tenancy that has the flags args.
-func startPairWith(t *testing.T, mode string, args ...string) *serverPair {
+// startPair starts upstream's server, and a server with tenancy that has the flags args.
+func startPair(t *testing.T, mode string, args ...string) *serverPair {
 	t.Helper()
 	b := &serverPair{
 		mode:        mode,
@@ -184,7 +179,7 @@ func command(t *testing.T, s *server, program string, args ...string) string {
 // TestClientsKubectl compares the outcomes of common kubectl commands.
 func TestClientsKubectl(t *testing.T) {
 	t.Parallel()
-	kubectlCommands(t, startPair(t))
+	kubectlCommands(t, startPair(t, "compiled in"))
 }
 
 func kubectlCommands(t *testing.T, b *serverPair) {
@@ -210,7 +205,7 @@ func kubectlCommands(t *testing.T, b *serverPair) {
 // uninstall releases.
 func TestClientsHelm(t *testing.T) {
 	t.Parallel()
-	helmRelease(t, startPair(t))
+	helmRelease(t, startPair(t, "compiled in"))
 }
 
 func helmRelease(t *testing.T, b *serverPair) {
@@ -253,7 +248,7 @@ func TestClientsJavaScript(t *testing.T) {
 	}
 	local := filepath.Join(modules, "client.mjs") // next to the installed modules
 	copyFile(t, script, local)
-	b := startPair(t)
+	b := startPair(t, "compiled in")
 	outcomes := map[*server][]string{}
 	for _, s := range []*server{b.tenancy, b.vanilla} {
 		cmd := exec.CommandContext(t.Context(), "node", local)
@@ -293,7 +288,7 @@ func status(err error) string {
 // namespace, a namespace that does not exist and, for list and watch, all namespaces.
 func TestClientsAllRequests(t *testing.T) {
 	t.Parallel()
-	sendAllVerbs(t, startPair(t))
+	sendAllVerbs(t, startPair(t, "compiled in"))
 }
 
 func sendAllVerbs(t *testing.T, b *serverPair) {
@@ -399,7 +394,7 @@ func sendVerb(
 // It also compares paginated lists, and watches that start at the resource version of a list.
 func TestClientsInformers(t *testing.T) {
 	t.Parallel()
-	runInformers(t, startPair(t))
+	runInformers(t, startPair(t, "compiled in"))
 }
 
 func runInformers(t *testing.T, b *serverPair) {
@@ -585,7 +580,7 @@ func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { ret
 // concurrent update is lost.
 func TestClientsOperator(t *testing.T) {
 	t.Parallel()
-	runOperators(t, startPair(t))
+	runOperators(t, startPair(t, "compiled in"))
 }
 
 func runOperators(t *testing.T, b *serverPair) {

@@ -18,7 +18,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -431,9 +430,4 @@ func (p *controlPlane) reload(ctx context.Context, act func() error) error {
 		}
 		return errors.New("the server has not loaded it yet")
 	})
-}
-
-// restartService restarts the webhook service, which reads some settings only when it starts.
-func (p *controlPlane) restartService(ctx context.Context) error {
-	return p.server.SignalAndAwait(ctx, syscall.SIGUSR1)
 }

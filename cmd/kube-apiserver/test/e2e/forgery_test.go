@@ -466,7 +466,7 @@ func (f *forger) tryOtherRequests() {
 				if err != nil {
 					f.refused++
 				}
-				if now := f.stored(pods); valueAt(now, p) != f.unforgedValue(pods, p) {
+				if now := f.stored(pods); valueAt(now, p) != valueAt(f.unforgedObject(pods), p) {
 					f.forged++
 					f.t.Errorf("%s: %s with %s: stored %s", caller, u.GetKind(), p.key, valueAt(now, p))
 				}
@@ -486,12 +486,6 @@ func (f *forger) tryOtherRequests() {
 			}
 		}
 	}
-}
-
-// unforgedValue returns the value of the key in an object that is created without a forged key.
-func (f *forger) unforgedValue(g protectedKind, p keyPosition) string {
-	other := f.unforgedObject(g)
-	return valueAt(other, p)
 }
 
 // unforgedObject creates an object without a forged key, in a dry run.

@@ -18,7 +18,7 @@ func TestGatewayClients(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
-			run(t, startPairWith(t, "gateway", "--gateway"))
+			run(t, startPair(t, "gateway", "--gateway"))
 		})
 	}
 }

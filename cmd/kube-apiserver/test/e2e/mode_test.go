@@ -427,7 +427,7 @@ func awaitTenants(ctx context.Context, server *caller, objects []runtime.RawExte
 
 // seed creates an object as the admin.
 func (s *session) seed(ctx context.Context, raw []byte) error {
-	w, err := scenario.WriteOf(&scenario.Admit{Object: rawExtension(raw)})
+	w, err := scenario.WriteOf(&scenario.Admit{Object: &runtime.RawExtension{Raw: raw}})
 	if err != nil {
 		return err
 	}

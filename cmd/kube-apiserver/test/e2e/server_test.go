@@ -340,13 +340,17 @@ func TestRestart(t *testing.T) {
 		!strings.Contains(err.Error(), "is in use by another server (process "+fmt.Sprint(s.PID)+")") {
 		t.Errorf("a second server = %v", err)
 	}
+	transitions := func() string { // how often the leader of the controllers has changed
+		return s.awaitKubectl(t, "admin", "get", "lease", "-n", "kube-system", "kubetenant-controller", "-o",
+			"jsonpath={.spec.leaseTransitions}")
+	}
 	url := s.URL
 	for _, stop := range []func() error{s.Stop, nil} {
 		isKilled := stop == nil
 		if isKilled {
 			stop = s.Kill
 		}
-		before := transitions(t, s)
+		before := transitions()
 		if err := stop(); err != nil {
 			t.Fatalf("stop: %v", err)
 		}
@@ -365,7 +369,7 @@ func TestRestart(t *testing.T) {
 		// A stopped server has released the Lease. The Lease of a killed server must first expire.
 		begun := time.Now()
 		waittest.Until(t, func() error {
-			if now := transitions(t, s); now == before {
+			if now := transitions(); now == before {
 				return fmt.Errorf("no new leader after %s transitions", now)
 			}
 			return nil
@@ -374,18 +378,6 @@ func TestRestart(t *testing.T) {
 			t.Errorf("the server leads %s after its start, so the Lease was not released", took)
 		}
 	}
-}
-
-// transitions returns how often the leader of the controllers has changed.
-func transitions(t *testing.T, s *server) string {
-	t.Helper()
-	var out string
-	waittest.Until(t, func() (err error) {
-		out, err = s.kubectl(t, "admin", "get", "lease", "-n", "kube-system", "kubetenant-controller", "-o",
-			"jsonpath={.spec.leaseTransitions}")
-		return err
-	})
-	return out
 }
 
 // TestRefusedStarts checks that kubetenant-local does not start with unsafe or invalid settings,

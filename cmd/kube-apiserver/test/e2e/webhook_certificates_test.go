@@ -87,7 +87,7 @@ func TestWebhookCertificates(t *testing.T) {
 	mount(t, admin, s)
 	waittest.Until(t, func() error { return serves(s, "kubetenant-webhook."+serviceNamespace+".svc") })
 	uses("with the new certificate")
-	account := clientOf(t, kubeconfig)
+	account := client(t, configOf(t, kubeconfig))
 	rotation := certificates.New(account, serviceNamespace, []string{"127.0.0.1"})
 	if err := admin.CoreV1().Secrets(serviceNamespace).Delete(t.Context(),
 		certificates.AuthoritiesName, metav1.DeleteOptions{}); err != nil {
@@ -123,15 +123,6 @@ func accountKubeconfig(t *testing.T, s *server, admin *kubernetes.Clientset, nam
 		t.Fatal(err)
 	}
 	return path
-}
-
-func clientOf(t *testing.T, kubeconfig string) *kubernetes.Clientset {
-	t.Helper()
-	c, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return client(t, c)
 }
 
 // startCertificates starts n processes of the certificates controller. The returned function stops
@@ -273,7 +264,7 @@ template: {metadata: {labels: {a: b}}, spec: {containers: [{name: c, image: i}]}
 ---
 {apiVersion: coordination.k8s.io/v1, kind: Lease,
   metadata: {name: kubetenant-certificates, namespace: kubetenant-system}, spec: {holderIdentity: somebody}}`)
-	account := clientOf(t, s.Kubeconfig("kubetenant-controller"))
+	account := s.client(t, "kubetenant-controller")
 	patch := func(path, kind, body string) error {
 		return account.CoreV1().RESTClient().Patch(types.PatchType(kind)).AbsPath(path).Body([]byte(body)).
 			Do(t.Context()).Error()

@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -168,7 +169,9 @@ func prepareService(w *scenario.Fixture) error {
 	if w.Scenario.Delegate == scenario.DelegateRBAC {
 		return nil
 	}
-	return withoutRBAC(w.ConfigFile)
+	return editSection(w.ConfigFile, "authorization", func(_, authorization map[string]any) {
+		authorization["rbac"] = map[string]any{"evaluator": configv1alpha1.EvaluatorUpstream}
+	})
 }
 
 // Open implements [scenario.Mode].
@@ -216,15 +219,7 @@ func (s *webhookMode) session(
 		}
 		// The service and the gateway read some settings, and the state of the cluster, only when
 		// they start.
-		return s.controlPlane.restartService(ctx)
-	})
-}
-
-// withoutRBAC changes the configuration so that the service does not evaluate RBAC. The
-// authorizers of kube-apiserver do not include RBAC in these scenarios.
-func withoutRBAC(config string) error {
-	return editSection(config, "authorization", func(_, authorization map[string]any) {
-		authorization["rbac"] = map[string]any{"evaluator": configv1alpha1.EvaluatorUpstream}
+		return s.controlPlane.server.SignalAndAwait(ctx, syscall.SIGUSR1)
 	})
 }
 

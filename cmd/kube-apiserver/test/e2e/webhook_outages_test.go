@@ -392,7 +392,8 @@ func stopReplica(t *testing.T, f *faults, n int) *replicaUnderTest {
 	for _, c := range kubeconfig.Clusters {
 		server := strings.TrimPrefix(c.Server, "https://")
 		r.back = link.New(t, "127.0.0.1:0", server)
-		c.Server, c.TLSServerName = "https://"+r.back.Address(), hostOf(server)
+		c.Server = "https://" + r.back.Address()
+		c.TLSServerName, _, _ = net.SplitHostPort(server)
 	}
 	if err := clientcmd.WriteToFile(*kubeconfig, filepath.Join(r.dir, "kubeconfig")); err != nil {
 		t.Fatal(err)
@@ -450,11 +451,6 @@ func (r *replicaUnderTest) end() {
 	_ = r.process.Process.Signal(syscall.SIGCONT)
 	_ = r.process.Process.Kill()
 	_ = r.process.Wait()
-}
-
-func hostOf(address string) string {
-	host, _, _ := net.SplitHostPort(address)
-	return host
 }
 
 func copyFile(t *testing.T, from, to string) {
