@@ -760,8 +760,7 @@ func TestClientsExamples(t *testing.T) {
 	for _, example := range []string{"operator", "ci", "gitops"} {
 		s.mustKubectl(t, "admin", "apply", "-f", "../../../../examples/manifests/"+example+".yaml")
 	}
-	s.apply(t,
-		"{apiVersion: v1, kind: Namespace, metadata: {name: globex--shop, labels: {kubetenant.dev/tenant: globex}}}")
+	s.namespace(t, "globex--shop", "globex")
 	const operator, ci, gitops = "system:serviceaccount:acme--operators:apps", "system:serviceaccount:acme--ci:deploy",
 		"system:serviceaccount:acme--gitops:sync"
 	for _, c := range []struct{ account, args, want string }{

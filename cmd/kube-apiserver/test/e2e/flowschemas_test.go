@@ -28,8 +28,7 @@ func TestWebhookFlowSchemas(t *testing.T) {
 	t.Parallel()
 	s := startServer(t, map[string]string{"tenancy.yaml": groupsConfig}, "--webhook")
 	for _, id := range []string{"acme", "globex"} {
-		s.apply(t, `{ apiVersion: v1, kind: Namespace, metadata: { name: `+id+`--web, labels: { kubetenant.dev/tenant: `+
-			id+` } } }`)
+		s.namespace(t, id+"--web", id)
 	}
 	account := "system:serviceaccount:acme--web:default"
 	acme := flowschemas.TenantPrefix + "acme"

@@ -186,6 +186,13 @@ func (s *server) apply(t testing.TB, text string, flags ...string) {
 	s.mustKubectl(t, "admin", append([]string{"apply", "-f", testFile(t, text)}, flags...)...)
 }
 
+// namespace applies a namespace of a tenant as the admin.
+func (s *server) namespace(t testing.TB, name, tenant string) {
+	t.Helper()
+	s.apply(t, fmt.Sprintf("{apiVersion: v1, kind: Namespace, metadata: {name: %s, labels: {kubetenant.dev/tenant: %s}}}",
+		name, tenant))
+}
+
 // metrics returns the metrics of kube-apiserver.
 func (s *server) metrics(t testing.TB) (string, error) {
 	t.Helper()

@@ -37,8 +37,7 @@ func testProvision(t *testing.T, tenancy string, args ...string) {
   roleRef: { apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: cluster-admin },
   subjects: [ { apiGroup: rbac.authorization.k8s.io, kind: User, name: ops } ] }`)
 	for _, namespace := range []string{"acme--web", "acme--db"} {
-		s.apply(t,
-			`{ apiVersion: v1, kind: Namespace, metadata: { name: `+namespace+`, labels: { kubetenant.dev/tenant: acme } } }`)
+		s.namespace(t, namespace, "acme")
 	}
 	username := s.mustKubectl(t, "acme", "auth", "whoami", "-o", "jsonpath={.status.userInfo.username}")
 	applyTenant := func(spec string) {
@@ -94,8 +93,7 @@ func testProvision(t *testing.T, tenancy string, args ...string) {
 	t.Run("provisioned objects cannot be changed", func(t *testing.T) { managedObjectsAreProtected(t, s) })
 	t.Run("writers of Tenants bind only their own roles", func(t *testing.T) { writersBindOnlyTheirRoles(t, s) })
 
-	s.apply(t,
-		`{ apiVersion: v1, kind: Namespace, metadata: { name: acme--later, labels: { kubetenant.dev/tenant: acme } } }`)
+	s.namespace(t, "acme--later", "acme")
 	awaitBindings("acme--later", "kubetenant:admins", "kubetenant:binding:view")
 	applyTenant(`bindings: [ { clusterRole: edit, subjects: [ { kind: Group, name: watchers } ] } ]`)
 	awaitBindings("acme--web", "kubetenant:binding:edit")
@@ -162,8 +160,7 @@ func adminCreatesNamespaces(t *testing.T, s *server) {
 // quotaIsCreated checks that the TenantQuota of a Tenant with spec.quota is created and enforced,
 // cannot be changed, and is deleted when the Tenant no longer has a quota.
 func quotaIsCreated(t *testing.T, s *server) {
-	s.apply(t,
-		`{ apiVersion: v1, kind: Namespace, metadata: { name: umbrella--web, labels: { kubetenant.dev/tenant: umbrella } } }`)
+	s.namespace(t, "umbrella--web", "umbrella")
 	s.apply(t,
 		`{ apiVersion: kubetenant.dev/v1alpha1, kind: Tenant, metadata: { name: umbrella }, `+
 			`spec: { id: umbrella, quota: { count/secrets: 2 } } }`)

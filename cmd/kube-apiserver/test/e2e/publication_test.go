@@ -96,8 +96,7 @@ func objectsArePublished(t *testing.T, s *server) {
 	copiesAreProtected(t, s)
 
 	// A namespace that is created later gets all copies.
-	s.apply(t,
-		`{ apiVersion: v1, kind: Namespace, metadata: { name: stark--pub, labels: { kubetenant.dev/tenant: stark } } }`)
+	s.namespace(t, "stark--pub", "stark")
 	for _, kind := range publishedKinds {
 		waittest.Until(t, func() error {
 			out, err := s.kubectl(t, "admin", "get", kind[1], kind[2], "-n", "stark--pub", "-o", "name")

@@ -50,8 +50,7 @@ func testQuotaIsExact(t *testing.T, tenancy string, args ...string) {
 	t.Parallel()
 	s := startServer(t, map[string]string{"tenancy.yaml": tenancy}, args...)
 	s.prepare(t)
-	s.apply(t,
-		`{ apiVersion: v1, kind: Namespace, metadata: { name: acme--db, labels: { kubetenant.dev/tenant: acme } } }`)
+	s.namespace(t, "acme--db", "acme")
 	s.apply(t,
 		`{ apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding, metadata: { name: all, namespace: acme--db }, `+
 			`roleRef: { apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: admin }, `+

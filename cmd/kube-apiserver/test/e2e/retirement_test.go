@@ -144,8 +144,7 @@ subjects: [ { apiGroup: rbac.authorization.k8s.io, kind: Group, name: "tenant:ac
 	s.apply(t, `{ apiVersion: kubetenant.dev/v1alpha1, kind: RetiredTenant, metadata: { name: `+name+
 		` }, spec: { id: acme, uid: `+uid+`, retiredAt: "2026-01-01T00:00:00Z" } }`)
 	s.awaitKubectl(t, "admin", "apply", "-f", testFile(t, successor(uid, "")))
-	s.apply(t,
-		`{ apiVersion: v1, kind: Namespace, metadata: { name: acme--web, labels: { kubetenant.dev/tenant: acme } } }`)
+	s.namespace(t, "acme--web", "acme")
 	requestDenied := func() error {
 		_, err := caller.CoreV1().ConfigMaps("acme--web").List(t.Context(), metav1.ListOptions{})
 		return err

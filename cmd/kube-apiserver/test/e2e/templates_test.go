@@ -60,8 +60,7 @@ func templatesAreApplied(t *testing.T, s *server) {
 				`spec: { id: stark, bindings: [ { clusterRole: view, subjects: [ { kind: User, name: steward } ] } ], `+
 				`namespaces: { templates: [ `+templates+` ] } } }`)
 	}
-	s.apply(t,
-		`{ apiVersion: v1, kind: Namespace, metadata: { name: stark--old, labels: { kubetenant.dev/tenant: stark } } }`)
+	s.namespace(t, "stark--old", "stark")
 	pod := func(namespace string) string {
 		return `{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x", "namespace": "` + namespace +
 			`"}, "spec": {"containers": [{"name": "x", "image": "x"}], "automountServiceAccountToken": false}}`

@@ -193,8 +193,7 @@ func prepareAudited(t *testing.T, s *server) {
 	t.Helper()
 	for _, id := range []string{"acme", "globex"} {
 		namespace := id + "--web"
-		s.apply(t, `{ apiVersion: v1, kind: Namespace, metadata: { name: `+namespace+
-			`, labels: { kubetenant.dev/tenant: `+id+` } } }`)
+		s.namespace(t, namespace, id)
 		s.apply(t, `{ apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding,
   metadata: { name: users, namespace: `+namespace+` },
   roleRef: { apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: admin },

@@ -57,7 +57,7 @@ func TestWebhookCertificates(t *testing.T) {
 	}
 	s.apply(t, string(files["cluster/accounts.yaml"]))
 	s.apply(t, string(files["cluster/policies.yaml"]))
-	s.apply(t, "{apiVersion: v1, kind: Namespace, metadata: {name: acme--web, labels: {kubetenant.dev/tenant: acme}}}")
+	s.namespace(t, "acme--web", "acme")
 	// Three processes start at the same time. Only one of them may create the certificate
 	// authorities.
 	kubeconfig := accountKubeconfig(t, s, admin, "kubetenant-certificates")

@@ -31,9 +31,7 @@ import (
 func (f *faults) prepare(t *testing.T) {
 	t.Helper()
 	for _, tenant := range []string{"acme", "globex"} {
-		f.apply(t, fmt.Sprintf("{apiVersion: v1, kind: Namespace, metadata: {name: %s--web, labels: "+
-			"{kubetenant.dev/tenant: %s}}}",
-			tenant, tenant))
+		f.namespace(t, tenant+"--web", tenant)
 	}
 	f.apply(t, `{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRoleBinding, metadata: {name: everybody},
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: cluster-admin},

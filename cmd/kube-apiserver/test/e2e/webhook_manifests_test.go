@@ -214,7 +214,7 @@ kind: WebhookAdmissionConfiguration, kubeConfigFile: %[2]q}}]`,
 	writeFile(t, file, admission)
 	s := newServer(t, dir, "--webhook", "--", "--feature-gates=ManifestBasedAdmissionControlConfig=true",
 		"--admission-control-config-file="+file)
-	s.apply(t, "{apiVersion: v1, kind: Namespace, metadata: {name: acme--web, labels: {kubetenant.dev/tenant: acme}}}")
+	s.namespace(t, "acme--web", "acme")
 	s.mustKubectl(t, "admin", "delete",
 		"mutatingwebhookconfiguration,validatingwebhookconfiguration,validatingadmissionpolicy,"+
 			"validatingadmissionpolicybinding", "--all")

@@ -29,7 +29,7 @@ func TestWebhookServiceNamespace(t *testing.T) {
 	t.Parallel()
 	s := startGateway(t)
 	admin := s.client(t, "admin")
-	s.apply(t, "{apiVersion: v1, kind: Namespace, metadata: {name: acme--web, labels: {kubetenant.dev/tenant: acme}}}")
+	s.namespace(t, "acme--web", "acme")
 	account(t, admin, "acme--web")
 	robot := client(t,
 		withToken(s.config(t, "admin"), request(t, admin, "acme--web", authenticationv1.TokenRequestSpec{})))

@@ -353,7 +353,7 @@ func (f *faults) settled(t *testing.T) {
 func checkFreshness(t *testing.T, f *faults, r *replicaUnderTest) {
 	t.Helper()
 	ctx := t.Context()
-	f.apply(t, "{apiVersion: v1, kind: Namespace, metadata: {name: moving, labels: {kubetenant.dev/tenant: acme}}}")
+	f.namespace(t, "moving", "acme")
 	waittest.Until(t, func() error {
 		_, err := f.acme.CoreV1().Secrets("moving").List(ctx, metav1.ListOptions{})
 		return err
