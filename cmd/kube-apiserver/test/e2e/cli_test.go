@@ -9,7 +9,6 @@ import (
 	"crypto/x509/pkix"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -133,13 +132,9 @@ func TestReplayOfAServer(t *testing.T) {
 	namespaced := s.mustKubectl(t, "admin", "get", "-A", "roles,rolebindings,accessgrants", "-o", "yaml")
 	dump := filepath.Join(dir, "dump.yaml")
 	writeFile(t, dump, cluster+"\n---\n"+namespaced)
-	out, err := exec.CommandContext(t.Context(), binary(t, "kubectl-tenant"), "replay", log, "--config",
-		filepath.Join(dir, "tenancy.yaml"), "--objects", dump).CombinedOutput()
-	if err != nil {
-		t.Errorf("replay = %v\n%s", err, out)
-	}
+	out := run(t, "kubectl-tenant", "replay", log, "--config", filepath.Join(dir, "tenancy.yaml"), "--objects", dump)
 	events, decided := 0, 0
-	if _, err := fmt.Sscanf(string(out), "%d events: %d evaluated", &events, &decided); err != nil || decided < 50 {
+	if _, err := fmt.Sscanf(out, "%d events: %d evaluated", &events, &decided); err != nil || decided < 50 {
 		t.Errorf("%d events, %d decided: %v\n%s", events, decided, err, out)
 	}
 	t.Logf("%s", out)

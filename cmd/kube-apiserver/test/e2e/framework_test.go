@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -197,6 +198,20 @@ func (s *server) namespace(t testing.TB, name, tenant string) {
 func (s *server) metrics(t testing.TB) (string, error) {
 	t.Helper()
 	return s.kubectl(t, "admin", "get", "--raw", "/metrics")
+}
+
+// process returns a process that kubetenant-local has started. It reads the PID file.
+func (s *server) process(t testing.TB, name string) *os.Process {
+	t.Helper()
+	pid, err := strconv.Atoi(strings.TrimSpace(s.read(t, name+".pid")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := os.FindProcess(pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
 }
 
 // second starts another kube-apiserver on the server's etcd. It returns the admin's client

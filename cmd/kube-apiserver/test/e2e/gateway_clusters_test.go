@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"path/filepath"
 	"regexp"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -191,15 +190,11 @@ func tokensAreBoundToOneCluster(t *testing.T, s *server) {
 // clusterPaused pauses the server of one cluster. It checks that the gateway denies requests to
 // this cluster while requests to the other cluster succeed.
 func clusterPaused(t *testing.T, s *server) {
-	text := readFile(t, filepath.Join(s.Dir, "local-2", "kube-apiserver.pid"))
-	pid, err := strconv.Atoi(strings.TrimSpace(text))
-	if err != nil {
+	p := s.process(t, "local-2/kube-apiserver")
+	if err := p.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = syscall.Kill(pid, syscall.SIGCONT) }()
+	defer func() { _ = p.Signal(syscall.SIGCONT) }()
 	first, second := s.client(t, "acme"), client(t, contextOf(t, s, "acme@local-2"))
 	reachable := func(want string) error {
 		if out := tenantCommand(t, s, "acme", "clusters", "--no-headers"); strings.Join(strings.Fields(out),
@@ -217,7 +212,7 @@ func clusterPaused(t *testing.T, s *server) {
 		}
 		return reachable("false")
 	})
-	if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
+	if err := p.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
 	waittest.Until(t, func() error {

@@ -184,8 +184,7 @@ func nothingIsLeft(t *testing.T, s *server) {
 func interrupted(t *testing.T, s *server) {
 	t.Helper()
 	for _, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGKILL} {
-		cmd := exec.CommandContext(t.Context(), binary(t, "kubectl-tenant"), "verify-isolation", "--kubeconfig",
-			s.Kubeconfig("admin"), "--api-group", "apps")
+		cmd := s.command(t.Context(), t, "kubectl-tenant", "admin", "verify-isolation", "--api-group", "apps")
 		progress, err := cmd.StderrPipe()
 		if err != nil {
 			t.Fatal(err)

@@ -322,7 +322,7 @@ func clientAuthorityIsAdded(t *testing.T, s *server, token string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	before := readFile(t, filepath.Join(s.Dir, "pki", "ca.crt"))
+	before := s.read(t, "pki/ca.crt")
 	c := rest.AnonymousClientConfig(s.config(t, "admin"))
 	if c.CertData, c.KeyData, err = encode(pair); err != nil {
 		t.Fatal(err)

@@ -14,7 +14,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -36,7 +35,7 @@ func (f *faults) prepare(t *testing.T) {
 	f.apply(t, `{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRoleBinding, metadata: {name: everybody},
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: cluster-admin},
 subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: "system:authenticated"}]}`)
-	data := readFile(t, filepath.Join(f.Dir, "webhook", "webhook-authorize.kubeconfig"))
+	data := f.read(t, "webhook/webhook-authorize.kubeconfig")
 	c, err := clientcmd.Load([]byte(data))
 	if err != nil {
 		t.Fatal(err)
@@ -79,7 +78,7 @@ func (f *faults) serviceClient(t *testing.T) *http.Client {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ca := readFile(t, filepath.Join(f.Dir, "pki", "ca.crt"))
+	ca := f.read(t, "pki/ca.crt")
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM([]byte(ca))
 	return &http.Client{
@@ -124,25 +123,10 @@ func denied(ctx context.Context, c *http.Client, base string) error {
 func (f *faults) replica(t *testing.T, n int) (address string, p *os.Process) {
 	t.Helper()
 	name := fmt.Sprintf("kubetenant-webhook-%d", n)
-	log := readFile(t, filepath.Join(f.Dir, name+".log"))
+	log := f.read(t, name+".log")
 	_, rest, _ := strings.Cut(log, `webhooks="`)
 	address, _, _ = strings.Cut(rest, `"`)
-	return address, process(t, f.server, name)
-}
-
-// process returns a process that kubetenant-local has started. It reads the PID file.
-func process(t *testing.T, s *server, name string) *os.Process {
-	t.Helper()
-	text := readFile(t, filepath.Join(s.Dir, name+".pid"))
-	pid, err := strconv.Atoi(strings.TrimSpace(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := os.FindProcess(pid)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
+	return address, f.process(t, name)
 }
 
 // zeros is a request body that consists of spaces.

@@ -194,7 +194,7 @@ func leaderIsPaused(t *testing.T, f *faults) {
 		return err
 	}
 	waittest.Until(t, list)
-	first := process(t, f.server, "kubetenant-controller")
+	first := f.process(t, "kubetenant-controller")
 	command := readFile(t, fmt.Sprintf("/proc/%d/cmdline", first.Pid))
 	if err := first.Signal(syscall.SIGTERM); err != nil { // the controller releases its Lease
 		t.Fatal(err)
