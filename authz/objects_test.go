@@ -138,12 +138,12 @@ func TestOlderWatchPaths(t *testing.T) {
 		"the own tenant":                     {"a", "tenants/a", "metadata.name=a"},
 		"another tenant":                     {"a", "tenants/b", ""},
 		"an object that describes no tenant": {"b", "tenants/b", ""},
-		"the own tenant with another tenant's selector": {"a", "tenants/a?fieldSelector=metadata.name%3Db", ""},
-		"all quotas":                                    {"a", "tenantquotas", "spec.tenant=a"},
-		"an own quota":                                  {"a", "tenantquotas/of-a", "metadata.name=of-a,spec.tenant=a"},
-		"a missing quota with the caller's name":        {"a", "tenantquotas/a", "metadata.name=a,spec.tenant=a"},
-		"another tenant's quota":                        {"a", "tenantquotas/of-b", ""},
-		"another tenant's quota with the caller's name": {"c", "tenantquotas/c", ""},
+		"the own tenant, another selector":   {"a", "tenants/a?fieldSelector=metadata.name%3Db", ""},
+		"all quotas":                         {"a", "tenantquotas", "spec.tenant=a"},
+		"an own quota":                       {"a", "tenantquotas/of-a", "metadata.name=of-a,spec.tenant=a"},
+		"a missing quota of the caller":      {"a", "tenantquotas/a", "metadata.name=a,spec.tenant=a"},
+		"another tenant's quota":             {"a", "tenantquotas/of-b", ""},
+		"another tenant's quota, own name":   {"c", "tenantquotas/c", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, status := sendThrough(t, authz.New(ownObjectOptions(), &recorder{decision: authorizer.DecisionAllow}, nil),

@@ -276,16 +276,22 @@ func TestCheckedFields(t *testing.T) {
 		},
 		{
 			"a runtime class",
-			"runtimeClassName", corev1.PodSpec{RuntimeClassName: new("kata")}, "spec.runtimeClassName", "kata", "runc",
+			"runtimeClassName",
+			corev1.PodSpec{RuntimeClassName: new("kata")},
+			"spec.runtimeClassName", "kata", "runc",
 		},
 		{"an empty runtime class", "runtimeClassName", corev1.PodSpec{RuntimeClassName: new("")}, "", "", ""},
 		{
 			"a priority class",
-			"priorityClassName", corev1.PodSpec{PriorityClassName: "high"}, "spec.priorityClassName", "high", "low",
+			"priorityClassName",
+			corev1.PodSpec{PriorityClassName: "high"},
+			"spec.priorityClassName", "high", "low",
 		},
 		{
 			"a scheduler",
-			"schedulerName", corev1.PodSpec{SchedulerName: "own"}, "spec.schedulerName", "own", "default-scheduler",
+			"schedulerName",
+			corev1.PodSpec{SchedulerName: "own"},
+			"spec.schedulerName", "own", "default-scheduler",
 		},
 		{"the default scheduler", "schedulerName", corev1.PodSpec{SchedulerName: corev1.DefaultSchedulerName}, "", "", ""},
 	} {

@@ -70,7 +70,8 @@ func TestCheckedFields(t *testing.T) {
 		{"a Service without a type", "v1", "Service", `{spec: {}}`, nil},
 		{
 			"a Service of type NodePort",
-			"v1", "Service", `{spec: {type: NodePort}}`, []string{"serviceTypes spec.type=NodePort"},
+			"v1", "Service", `{spec: {type: NodePort}}`,
+			[]string{"serviceTypes spec.type=NodePort"},
 		},
 		{
 			"a Service with host annotations",
@@ -93,7 +94,8 @@ func TestCheckedFields(t *testing.T) {
 		},
 		{
 			"a claim without a storage class",
-			"v1", "PersistentVolumeClaim", `{spec: {}}`, []string{"storageClasses spec.storageClassName="},
+			"v1", "PersistentVolumeClaim", `{spec: {}}`,
+			[]string{"storageClasses spec.storageClassName="},
 		},
 		{
 			"a claim with a storage class in an annotation",
@@ -111,7 +113,8 @@ func TestCheckedFields(t *testing.T) {
 		},
 		{
 			"an Ingress without a class",
-			"networking.k8s.io/v1", "Ingress", `{}`, []string{"ingressClasses spec.ingressClassName="},
+			"networking.k8s.io/v1", "Ingress", `{}`,
+			[]string{"ingressClasses spec.ingressClassName="},
 		},
 		{
 			"an Ingress with a class in an annotation",
@@ -159,11 +162,13 @@ func TestCheckedFields(t *testing.T) {
 		},
 		{
 			"a ListenerSet with a host",
-			gateways, "ListenerSet", `{spec: {listeners: [{hostname: h}]}}`, []string{"hosts spec.listeners[0].hostname=h"},
+			gateways, "ListenerSet", `{spec: {listeners: [{hostname: h}]}}`,
+			[]string{"hosts spec.listeners[0].hostname=h"},
 		},
 		{
 			"an experimental ListenerSet with a host",
-			experimental, "XListenerSet", `{spec: {listeners: [{hostname: h}]}}`, []string{"hosts spec.listeners[0].hostname=h"},
+			experimental, "XListenerSet", `{spec: {listeners: [{hostname: h}]}}`,
+			[]string{"hosts spec.listeners[0].hostname=h"},
 		},
 		{
 			"an HTTPRoute with two hosts",
@@ -190,11 +195,13 @@ func TestCheckedFields(t *testing.T) {
 		},
 		{
 			"an HTTPRoute of a Service in the default group",
-			gateways, "HTTPRoute", `{spec: {parentRefs: [{kind: Service}]}}`, []string{"hosts spec.hostnames="},
+			gateways, "HTTPRoute", `{spec: {parentRefs: [{kind: Service}]}}`,
+			[]string{"hosts spec.hostnames="},
 		},
 		{
 			"an HTTPRoute of a Gateway in the core group",
-			gateways, "HTTPRoute", `{spec: {parentRefs: [{group: "", kind: Gateway}]}}`, []string{"hosts spec.hostnames="},
+			gateways, "HTTPRoute", `{spec: {parentRefs: [{group: "", kind: Gateway}]}}`,
+			[]string{"hosts spec.hostnames="},
 		},
 		{
 			"an HTTPRoute of a Service and a Gateway",
@@ -205,7 +212,8 @@ func TestCheckedFields(t *testing.T) {
 		},
 		{
 			"an HTTPRoute with an empty list of parents",
-			gateways, "HTTPRoute", `{spec: {parentRefs: []}}`, []string{"hosts spec.hostnames="},
+			gateways, "HTTPRoute", `{spec: {parentRefs: []}}`,
+			[]string{"hosts spec.hostnames="},
 		},
 		{"a TCPRoute with hosts", gateways, "TCPRoute", `{spec: {hostnames: [h]}}`, nil},
 		{

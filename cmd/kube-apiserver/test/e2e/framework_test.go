@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -230,10 +231,19 @@ func (s *server) second(t testing.TB, program string, flags ...string) (*rest.Co
 	t.Cleanup(stop)
 	c := s.config(t, "admin")
 	c.Host = "https://" + address
-	waittest.Until(t, func() error {
+	awaitReady(t, c)
+	return c, stop
+}
+
+// startLimit is the longest time that a server may need to start on a busy machine.
+const startLimit = 5 * time.Minute
+
+// awaitReady waits until a kube-apiserver is ready.
+func awaitReady(t testing.TB, c *rest.Config) {
+	t.Helper()
+	waittest.Within(t, startLimit, func() error {
 		return client(t, c).Discovery().RESTClient().Get().AbsPath("/readyz").Do(t.Context()).Error()
 	})
-	return c, stop
 }
 
 // startSecond starts another kube-apiserver on the etcd of the control plane in dir.

@@ -115,10 +115,7 @@ func (s *apiServer) restart(t *testing.T, flags, environment []string) {
 			_ = started.Wait()
 		}
 	})
-	client := kubernetes.NewForConfigOrDie(s.admin)
-	waittest.Until(t, func() error {
-		return client.Discovery().RESTClient().Get().AbsPath("/readyz").Do(t.Context()).Error()
-	})
+	awaitReady(t, s.admin)
 }
 
 // checkCommands checks that the installation needs at most maxCommands commands, and ends with
