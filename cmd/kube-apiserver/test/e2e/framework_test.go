@@ -164,12 +164,12 @@ func (s *server) awaitKubectl(t testing.TB, caller string, args ...string) (out 
 	return out
 }
 
-// awaitOutput runs kubectl as a caller until it succeeds with the given output.
-func (s *server) awaitOutput(t testing.TB, want, caller string, args ...string) {
+// awaitOutput runs kubectl as the admin until it succeeds with the given output.
+func (s *server) awaitOutput(t testing.TB, want string, args ...string) {
 	t.Helper()
 	waittest.Until(t, func() error {
-		if out, err := s.kubectl(t, caller, args...); err != nil || out != want {
-			return fmt.Errorf("kubectl %s as %s prints %q, want %q", strings.Join(args, " "), caller, out, want)
+		if out, err := s.kubectl(t, "admin", args...); err != nil || out != want {
+			return fmt.Errorf("kubectl %s prints %q, want %q", strings.Join(args, " "), out, want)
 		}
 		return nil
 	})

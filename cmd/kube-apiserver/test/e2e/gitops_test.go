@@ -106,7 +106,7 @@ func (g *gitops) applyRepeatedly(t *testing.T, s *server) {
 		}
 		return nil
 	})
-	s.awaitOutput(t, `True acme 1 ["kubetenant.dev/tenant"]`, "admin", "get", "tenant", "acme", "-o",
+	s.awaitOutput(t, `True acme 1 ["kubetenant.dev/tenant"]`, "get", "tenant", "acme", "-o",
 		`jsonpath={.status.conditions[?(@.type=="Ready")].status} {.status.quota} {.status.namespaces.prepared} `+
 			`{.metadata.finalizers}`)
 	if out, err := s.tenant(t, "admin", "suspend", "acme", "--read-only"); err != nil {
@@ -117,7 +117,7 @@ func (g *gitops) applyRepeatedly(t *testing.T, s *server) {
 		return s.mustKubectl(t, "admin", "get", "tenants/acme", "namespacetemplates/std", "namespaces/acme--web", "-o",
 			"jsonpath={.items[*].metadata.resourceVersion} {.items[0].spec.suspension}")
 	}
-	s.awaitOutput(t, "True", "admin", "get", "tenant", "acme", "-o",
+	s.awaitOutput(t, "True", "get", "tenant", "acme", "-o",
 		`jsonpath={.status.conditions[?(@.type=="Suspended")].status}`)
 	before := written()
 	g.sync(manifest + "# the same\n")
@@ -126,7 +126,7 @@ func (g *gitops) applyRepeatedly(t *testing.T, s *server) {
 		t.Errorf("a commit without changes updates objects: %s, was %s", after, before)
 	}
 	g.sync(strings.Replace(manifest, "pods: 100", "pods: 50", 1))
-	s.awaitOutput(t, "50", "admin", "get", "tenantquota", "acme", "-o", "jsonpath={.spec.hard.pods}")
+	s.awaitOutput(t, "50", "get", "tenantquota", "acme", "-o", "jsonpath={.spec.hard.pods}")
 	if !strings.HasSuffix(written(), "ReadOnly") {
 		t.Error("a commit resumes a suspended tenant")
 	}

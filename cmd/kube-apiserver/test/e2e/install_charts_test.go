@@ -53,7 +53,7 @@ func TestInstallCharts(t *testing.T) {
 			last = r.run(t, command)
 		}
 	}
-	checkTenant(t, last, "acme")
+	checkTenant(t, last)
 	t.Run("generate writes the same objects as the chart", func(t *testing.T) {
 		rendered := r.run(t, "helm template kubetenant kubetenant-webhook-0.1.0.tgz -n kubetenant-system "+
 			"-f admission/values.yaml")

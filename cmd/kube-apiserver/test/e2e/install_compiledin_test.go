@@ -74,7 +74,7 @@ func TestInstallCompiledIn(t *testing.T) {
 			}
 		}
 	}
-	checkTenant(t, last, "acme")
+	checkTenant(t, last)
 	t.Run("the server enforces the boundary", func(t *testing.T) {
 		out, err := r.try(t, "kubectl --kubeconfig alice.kubeconfig get secrets -n kube-system")
 		if err == nil || !strings.Contains(out, "tenant boundary") {

@@ -129,11 +129,11 @@ func checkCommands(t *testing.T, r *reader) {
 	}
 }
 
-// checkTenant checks that the output of "kubectl tenant whoami" contains the tenant.
-func checkTenant(t *testing.T, output, tenant string) {
+// checkTenant checks that the output of "kubectl tenant whoami" contains the tenant acme.
+func checkTenant(t *testing.T, output string) {
 	t.Helper()
-	if !regexp.MustCompile(`(?m)^Tenant:\s+` + tenant + ` `).MatchString(output) {
-		t.Errorf("whoami: %s; want the tenant %s", output, tenant)
+	if !regexp.MustCompile(`(?m)^Tenant:\s+acme `).MatchString(output) {
+		t.Errorf("whoami: %s; want the tenant acme", output)
 	}
 }
 
@@ -146,7 +146,7 @@ func TestInstallGateway(t *testing.T) {
 	}
 	_, r, _ := startAPIServer(t)
 	r.section(t, "install.md", "## Get the release")
-	checkTenant(t, r.section(t, "gateway.md", "## Install it"), "acme")
+	checkTenant(t, r.section(t, "gateway.md", "## Install it"))
 	checkCommands(t, r)
 	t.Run("the gateway enforces the boundary", func(t *testing.T) {
 		out, err := r.try(t, "kubectl --kubeconfig alice.kubeconfig get secrets -n kube-system")
@@ -243,7 +243,7 @@ func TestInstallWebhook(t *testing.T) {
 	if !after {
 		t.Error("the page does not record the authorities that kube-apiserver trusts")
 	}
-	checkTenant(t, last, "acme")
+	checkTenant(t, last)
 	t.Run("kube-apiserver calls the service", func(t *testing.T) {
 		r.run(t, "sed -i 's/mode: Shadow/mode: Enforce/' tenancy.yaml")
 		for _, command := range r.ran {

@@ -61,7 +61,7 @@ func testProvision(t *testing.T, tenancy string, args ...string) {
 	awaitBindings("acme--web", "kubetenant:admins", "kubetenant:binding:view")
 	awaitBindings("acme--db", "kubetenant:admins", "kubetenant:binding:view")
 	s.awaitKubectl(t, "acme", "create", "configmap", "its-own", "-n", "acme--web")
-	s.awaitOutput(t, `{"failed":0,"prepared":2,"total":2} True`, "admin", "get", "tenant", "acme", "-o",
+	s.awaitOutput(t, `{"failed":0,"prepared":2,"total":2} True`, "get", "tenant", "acme", "-o",
 		`jsonpath={.status.namespaces} {.status.conditions[?(@.type=="Prepared")].status}`)
 	if len(args) == 0 {
 		t.Run("an admin creates namespaces", func(t *testing.T) { adminCreatesNamespaces(t, s) })
@@ -164,7 +164,7 @@ func quotaIsCreated(t *testing.T, s *server) {
 	s.apply(t,
 		`{ apiVersion: kubetenant.dev/v1alpha1, kind: Tenant, metadata: { name: umbrella }, `+
 			`spec: { id: umbrella, quota: { count/secrets: 2 } } }`)
-	s.awaitOutput(t, `{"count/secrets":"2"} {"count/secrets":"0"}`, "admin", "get", "tenantquota", "umbrella", "-o",
+	s.awaitOutput(t, `{"count/secrets":"2"} {"count/secrets":"0"}`, "get", "tenantquota", "umbrella", "-o",
 		`jsonpath={.spec.hard} {.status.used}`)
 	for i, want := range []bool{true, true, false} {
 		out, err := s.kubectl(t, "admin", "create", "secret", "generic", fmt.Sprint("s", i), "-n", "umbrella--web",
@@ -194,7 +194,7 @@ func namespacesAreLimited(t *testing.T, s *server) {
 	s.apply(t, fmt.Sprintf(`{ apiVersion: kubetenant.dev/v1alpha1, kind: Tenant, metadata: { name: bounded }, `+
 		`spec: { id: bounded, namespaces: { max: %d } } }`,
 		most))
-	s.awaitOutput(t, `{"count/namespaces":"20"} {"count/namespaces":"0"}`, "admin", "get", "tenantquota", "bounded", "-o",
+	s.awaitOutput(t, `{"count/namespaces":"20"} {"count/namespaces":"0"}`, "get", "tenantquota", "bounded", "-o",
 		`jsonpath={.spec.hard} {.status.used}`)
 	// The server calls the webhooks for requests of this user.
 	admin := s.clientAs(t, "ops", "system:masters")
@@ -235,7 +235,7 @@ func namespacesAreLimited(t *testing.T, s *server) {
 	s.apply(t,
 		`{ apiVersion: kubetenant.dev/v1alpha1, kind: Tenant, metadata: { name: bounded }, `+
 			`spec: { id: bounded, namespaces: { max: 3 } } }`)
-	s.awaitOutput(t, "TooManyNamespaces", "admin", "get", "tenant", "bounded", "-o",
+	s.awaitOutput(t, "TooManyNamespaces", "get", "tenant", "bounded", "-o",
 		`jsonpath={.status.conditions[?(@.type=="Ready")].reason}`)
 	for spec, what := range map[string]string{
 		`id: bounded, namespaces: { max: 1 }, quota: { count/namespaces: 2 }`: "spec.quota",
@@ -297,7 +297,7 @@ func namespaceLabels(t *testing.T, s *server) {
 	applyTenant(`{ labels: { other: x } }`)
 	waittest.Until(t, func() error { return labels("wayne--old", "  by-somebody") })
 	applyTenant(`{}`)
-	s.awaitOutput(t, "", "admin", "get", "ns", "wayne--old", "-o",
+	s.awaitOutput(t, "", "get", "ns", "wayne--old", "-o",
 		"jsonpath={.metadata.labels.other}")
 	labelsAreRestored(t, s, applyTenant)
 }
@@ -307,7 +307,7 @@ func namespaceLabels(t *testing.T, s *server) {
 func labelsAreRestored(t *testing.T, s *server, applyTenant func(string)) {
 	awaitLabels := func(want string) {
 		t.Helper()
-		s.awaitOutput(t, want, "admin", "get", "ns", "wayne--old", "-o",
+		s.awaitOutput(t, want, "get", "ns", "wayne--old", "-o",
 			`jsonpath={.metadata.labels.resource\.kubernetes\.io/admin-access} `+
 				`{.metadata.labels.pod-security\.kubernetes\.io/enforce} {.metadata.labels.kept}`)
 	}
@@ -337,7 +337,7 @@ func appliedAgain(t *testing.T, s *server) {
 	var versions []string
 	for range 3 {
 		s.mustKubectl(t, "admin", "apply", "--server-side", "--field-manager=gitops", "-f", manifest)
-		s.awaitOutput(t, `1 hooli ["kubetenant.dev/tenant"] True`, "admin", "get", "tenant", "hooli", "-o",
+		s.awaitOutput(t, `1 hooli ["kubetenant.dev/tenant"] True`, "get", "tenant", "hooli", "-o",
 			`jsonpath={.status.observedGeneration} {.status.quota} {.metadata.finalizers} {.status.conditions[0].status}`)
 		out := s.mustKubectl(t, "admin", "get", "tenant", "hooli", "-o", "jsonpath={.metadata.resourceVersion}")
 		versions = append(versions, out)

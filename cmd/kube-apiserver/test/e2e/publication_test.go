@@ -77,7 +77,7 @@ func objectsArePublished(t *testing.T, s *server) {
 	}
 	copied := func(kind, name, path, want string) {
 		t.Helper()
-		s.awaitOutput(t, want, "admin", "get", kind, name, "-n", "stark--old", "--ignore-not-found",
+		s.awaitOutput(t, want, "get", kind, name, "-n", "stark--old", "--ignore-not-found",
 			"-o", "jsonpath="+path)
 	}
 	s.apply(t, `{ apiVersion: v1, kind: Namespace, metadata: { name: platform } }`)

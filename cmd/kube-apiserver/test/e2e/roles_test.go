@@ -52,7 +52,7 @@ func rolesAreDefined(t *testing.T, s *server) {
 		return nil
 	})
 	for _, namespace := range namespaces {
-		s.awaitOutput(t, "limitranges", "admin", "get", "role", "writers", "-n", namespace, "-o",
+		s.awaitOutput(t, "limitranges", "get", "role", "writers", "-n", namespace, "-o",
 			"jsonpath={.rules[0].resources[0]}")
 	}
 	if out, err := s.kubectl(t, "acme", "create", "rolebinding", "writers", "--role=writers", "--group=interns", "-n",

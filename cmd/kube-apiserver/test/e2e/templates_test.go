@@ -196,7 +196,7 @@ func templatesStayInAnEndingNamespace(t *testing.T, s *server) {
 		}
 	}
 	run("patch", "pod", "x", "-n", "stark--new", "--type=merge", "-p", `{"metadata":{"finalizers":null}}`)
-	s.awaitOutput(t, "", "admin", "get", "ns", "stark--new", "--ignore-not-found", "-o", "jsonpath={.status}")
+	s.awaitOutput(t, "", "get", "ns", "stark--new", "--ignore-not-found", "-o", "jsonpath={.status}")
 }
 
 // templatesAreProtected checks that neither the cluster's admin nor a user of the system tenant can
