@@ -104,7 +104,12 @@ func TestGrants(t *testing.T) {
 	waittest.Until(t, func() error { return newVersions(t, s, "tenancy.yaml", "success", 1) })
 	s.prepare(t)
 	s.apply(t, grantRights)
-	w := &grantsFixture{s: s, acme: s.client(t, "acme"), globex: s.dynamic(t, "globex"), admin: s.dynamic(t, "admin")}
+	w := &grantsFixture{
+		s:      s,
+		acme:   s.client(t, "acme"),
+		globex: s.dynamic(t, "globex"),
+		admin:  s.dynamic(t, "admin"),
+	}
 	if w.mayRead(t) {
 		t.Fatal("acme reads without a grant")
 	}
